@@ -1,0 +1,1 @@
+"""Measuring one program: build, verify, time. Needs torch and the standard library only."""

@@ -1,0 +1,1 @@
+"""How each kernel language is checked and built."""

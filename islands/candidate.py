@@ -1,0 +1,59 @@
+"""The nouns of the population: Candidate, Ticket, Evaluated."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from fitness.evaluation import Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One program in the population."""
+
+    id: str
+    """`<run id>-<ticket number, six digits>`: unique across machines, the same on replay."""
+    number: int
+    """The ticket's number in its run, counted from 0; a run's seeds come first."""
+    island: int
+    generation: int
+    """0 for seeds, otherwise one more than the oldest parent's."""
+    backend: str
+    source: str
+    parent_ids: tuple[str, ...] = ()
+    mutator: str = "seed"
+    rationale: str = ""
+    """What the mutator changed and why, in one sentence."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """The mutator's own structured record (JSON values), such as `{"tunables": {"TILE": 64}}`."""
+
+    @property
+    def source_sha256(self) -> str:
+        """Hex digest of the exact source bytes."""
+        return hashlib.sha256(self.source.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A candidate with what the judge found."""
+
+    candidate: Candidate
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What `ask` hands out: a parent to change and what else is worth looking at."""
+
+    number: int
+    island: int
+    seed: str
+    """Seeds every random choice made for this ticket: `Random(ticket.seed)`."""
+    parent: Evaluated
+    inspirations: tuple[Evaluated, ...] = ()
+    """Distinct elites of the same island, best first; second parents for crossover."""
+    lineage: tuple[Evaluated, ...] = ()
+    """Every evaluated relative of the parent (its family of same-structure programs included),
+    oldest first: what a model-based mutator learns from."""

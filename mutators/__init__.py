@@ -1,0 +1,1 @@
+"""Turning a ticket into a proposal."""

@@ -1,0 +1,55 @@
+"""The nouns of change: Usage, Proposal, and the Mutator seam."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from islands.candidate import Ticket
+
+
+class ProposalError(Exception):
+    """A mutator was set up wrongly. What a ticket cannot give is a refused Proposal, not this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a proposal cost."""
+
+    model: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+    latency_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A changed program, or the reason why there is none.
+
+    Exactly one of `source` and `refusal` is set (ValueError otherwise).
+    """
+
+    mutator: str
+    rationale: str
+    """What was changed and why, in one sentence."""
+    source: str | None = None
+    refusal: str | None = None
+    parent_ids: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+    """JSON values that the mutator wants back through `ticket.lineage`."""
+    usage: Usage = Usage()
+
+    def __post_init__(self) -> None:
+        if (self.source is None) == (self.refusal is None):
+            raise ValueError("a proposal has either a source or a refusal, found both or neither")
+
+
+class Mutator(Protocol):
+    """Proposes one change. Pure: the same ticket gives the same proposal."""
+
+    name: str
+
+    def propose(self, ticket: Ticket) -> Proposal:
+        """A proposal for `ticket`; everything random comes from `Random(ticket.seed)`."""
+        ...
