@@ -1,0 +1,181 @@
+"""The schema, as numbered migrations that are applied in place and never edited once released.
+
+The tables of migration 1 are append-only, and triggers keep them so: a row that was acknowledged can be
+neither changed nor removed. `leases` (migration 2) says who works on a run now; it is no history.
+"""
+
+from __future__ import annotations
+
+from sqlite_utils import Database, Migrations
+
+APPLICATION_ID = 0x6B626576
+"""`kbev` in ASCII, in the file's header: how a file is known to be ours."""
+
+MIGRATIONS = Migrations("kb_evolve")
+
+HISTORY = """
+CREATE TABLE problems (
+    sha256 TEXT PRIMARY KEY,
+    source TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE sources (
+    sha256 TEXT PRIMARY KEY,
+    source TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    problem_id TEXT NOT NULL,
+    problem_sha256 TEXT NOT NULL REFERENCES problems (sha256),
+    backend TEXT NOT NULL,
+    device TEXT NOT NULL,
+    precision TEXT NOT NULL,
+    config TEXT NOT NULL,
+    seed INTEGER NOT NULL,
+    budget TEXT NOT NULL,
+    git_commit TEXT NOT NULL,
+    started_at TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE attempts (
+    run_id TEXT NOT NULL REFERENCES runs (id),
+    number INTEGER NOT NULL CHECK (number >= 0),
+    island INTEGER NOT NULL CHECK (island >= 0),
+    mutator TEXT NOT NULL,
+    parent_ids TEXT NOT NULL,
+    opened_at TEXT NOT NULL,
+    PRIMARY KEY (run_id, number)
+) STRICT;
+
+CREATE TABLE outcomes (
+    run_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome IN ('candidate', 'refused', 'duplicate', 'error', 'lost')),
+    reason TEXT NOT NULL,
+    mutator TEXT,
+    rationale TEXT NOT NULL,
+    usage TEXT NOT NULL,
+    details TEXT NOT NULL,
+    closed_at TEXT NOT NULL,
+    PRIMARY KEY (run_id, number),
+    FOREIGN KEY (run_id, number) REFERENCES attempts (run_id, number)
+) STRICT;
+
+CREATE TABLE candidates (
+    id TEXT PRIMARY KEY,
+    run_id TEXT NOT NULL REFERENCES runs (id),
+    number INTEGER NOT NULL CHECK (number >= 0),
+    island INTEGER NOT NULL CHECK (island >= 0),
+    generation INTEGER NOT NULL CHECK (generation >= 0),
+    backend TEXT NOT NULL,
+    source_sha256 TEXT NOT NULL REFERENCES sources (sha256),
+    mutator TEXT NOT NULL,
+    rationale TEXT NOT NULL,
+    details TEXT NOT NULL,
+    added_at TEXT NOT NULL,
+    UNIQUE (run_id, number),
+    UNIQUE (run_id, id)
+) STRICT;
+
+CREATE TABLE parents (
+    candidate_id TEXT NOT NULL REFERENCES candidates (id),
+    position INTEGER NOT NULL,
+    parent_id TEXT NOT NULL REFERENCES candidates (id),
+    PRIMARY KEY (candidate_id, position)
+) STRICT;
+CREATE INDEX children_of_parents ON parents (parent_id);
+
+CREATE TABLE evaluations (
+    id INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL REFERENCES runs (id),
+    source_sha256 TEXT NOT NULL REFERENCES sources (sha256),
+    problem_sha256 TEXT NOT NULL REFERENCES problems (sha256),
+    device TEXT NOT NULL,
+    precision TEXT NOT NULL,
+    protocol TEXT NOT NULL,
+    judge TEXT NOT NULL,
+    document TEXT NOT NULL,
+    document_sha256 TEXT NOT NULL,
+    evaluated_at TEXT NOT NULL,
+    verdict TEXT NOT NULL GENERATED ALWAYS AS (json_extract(document, '$.verdict')) VIRTUAL,
+    speedup REAL GENERATED ALWAYS AS (json_extract(document, '$.speedup')) VIRTUAL,
+    UNIQUE (source_sha256, problem_sha256, device, precision, protocol, judge, document_sha256)
+) STRICT;
+CREATE INDEX evaluations_by_speedup ON evaluations (speedup) WHERE speedup IS NOT NULL;
+CREATE INDEX evaluations_by_run ON evaluations (run_id);
+
+CREATE TABLE tellings (
+    run_id TEXT NOT NULL,
+    position INTEGER NOT NULL CHECK (position >= 0),
+    candidate_id TEXT NOT NULL UNIQUE,
+    evaluation_id INTEGER NOT NULL REFERENCES evaluations (id),
+    told_at TEXT NOT NULL,
+    PRIMARY KEY (run_id, position),
+    FOREIGN KEY (run_id, candidate_id) REFERENCES candidates (run_id, id)
+) STRICT;
+CREATE INDEX tellings_of_evaluations ON tellings (evaluation_id);
+
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL REFERENCES runs (id),
+    kind TEXT NOT NULL,
+    fields TEXT NOT NULL,
+    at TEXT NOT NULL
+) STRICT;
+CREATE INDEX events_of_runs ON events (run_id);
+"""
+
+APPEND_ONLY = (
+    "problems",
+    "sources",
+    "runs",
+    "attempts",
+    "outcomes",
+    "candidates",
+    "parents",
+    "evaluations",
+    "tellings",
+    "events",
+)
+
+LEASES = """
+CREATE TABLE leases (
+    run_id TEXT PRIMARY KEY REFERENCES runs (id),
+    token TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    process_started INTEGER NOT NULL,
+    place TEXT NOT NULL,
+    host TEXT NOT NULL,
+    beat_at REAL NOT NULL
+) STRICT;
+"""
+
+
+def _guard(table: str, verb: str) -> str:
+    return (
+        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} BEGIN "
+        f"SELECT RAISE(ABORT, '{table} is append-only'); END;"
+    )
+
+
+@MIGRATIONS(name="0001_history")
+def history(db: Database) -> None:
+    """The append-only record: problems, runs, attempts, candidates, evaluations, tellings, events."""
+    db.executescript(HISTORY)
+    for table in APPEND_ONLY:
+        db.execute(_guard(table, "UPDATE"))
+        db.execute(_guard(table, "DELETE"))
+
+
+@MIGRATIONS(name="0002_leases")
+def leases(db: Database) -> None:
+    """Who works on a run now."""
+    db.executescript(LEASES)
+
+
+VERSIONS = ("0001_history", "0002_leases")
+"""Migration names in order; a database's `user_version` is how many of them it holds."""
+
+SCHEMA_VERSION = len(VERSIONS)
