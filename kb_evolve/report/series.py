@@ -1,0 +1,328 @@
+"""Every number that a report shows, as pure folds over what a run recorded.
+
+`history` is always the list of `Evaluated` in the order told; evaluation number n is its n-th
+member, counted from 1. Nothing here reads a clock, a file or a random number.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fitness.evaluation import Evaluation, Verdict
+from islands.candidate import Evaluated
+from islands.run import Attempt, Event, Run
+from kb_evolve.report.text import one_line
+
+History = Sequence[Evaluated]
+
+PAUSE_S = 600.0
+"""A gap in the record that is longer than this is a pause, not work."""
+
+NOT_COMPILED = {Verdict.COMPILE_ERROR}
+NOT_RUN = NOT_COMPILED | {Verdict.LOAD_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A correct candidate, placed at the number of its evaluation."""
+
+    number: int
+    candidate_id: str
+    island: int
+    speedup: float
+    low: float
+    high: float
+    kernel_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How many candidates reached a stage of the funnel."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Failures that differ in numbers only."""
+
+    outcome: str
+    """A verdict, or an attempt's outcome where no candidate was judged."""
+    example: str
+    """The first such reason, as it was given."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What one mutator was asked for and what came of it."""
+
+    name: str
+    asks: int
+    proposed: int
+    evaluated: int
+    correct: int
+    improved: int
+    """Correct candidates whose 95% interval lies above that of their fastest parent."""
+    log_gain: float
+    """Sum over the improved ones of ln(speedup / fastest parent's speedup)."""
+    judge_s: float
+    """Seconds of building and judging."""
+    cost_usd: float
+
+    @property
+    def mean_gain(self) -> float:
+        """Geometric mean of the improvements' factors; 1 without any."""
+        return math.exp(self.log_gain / self.improved) if self.improved else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One member of the best candidate's line of descent."""
+
+    evaluated: Evaluated
+    gain: float | None
+    """Speedup over the previous step's speedup; None for the first and after a failed parent."""
+    is_clear: bool
+    """The 95% intervals of this step and the previous one lie apart."""
+    parent: Evaluated | None
+
+
+def correct_points(history: History) -> list[Point]:
+    """One point for each correct candidate, in the order told."""
+    return [_point(number, each) for number, each in enumerate(history, 1) if each.evaluation.is_correct]
+
+
+def best_so_far(points: Iterable[Point]) -> list[Point]:
+    """The points that beat all earlier ones in speedup: the corners of the best-so-far curve."""
+    corners: list[Point] = []
+    for point in points:
+        if not corners or point.speedup > corners[-1].speedup:
+            corners.append(point)
+    return corners
+
+
+def island_curves(history: History) -> dict[int, list[Point]]:
+    """Each island's own best-so-far corners, by island number; islands without a correct candidate lack."""
+    points = correct_points(history)
+    islands = sorted({point.island for point in points})
+    return {island: best_so_far(point for point in points if point.island == island) for island in islands}
+
+
+def best(history: History) -> Evaluated | None:
+    """The correct candidate with the highest speedup, the earliest of equals."""
+    correct = [each for each in history if each.evaluation.is_correct]
+    return max(correct, key=_speedup) if correct else None
+
+
+def verdict_counts(history: History) -> dict[Verdict, int]:
+    """How often each verdict was given, the commonest first; verdicts never given lack."""
+    counts = Counter(each.evaluation.verdict for each in history)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0].value)))
+
+
+def funnel(history: History, attempts: Sequence[Attempt]) -> list[Stage]:
+    """Asked, proposed, judged, compiled, ran, correct, faster (95% interval above 1), in this order.
+
+    Seeds are candidates without an ask of their own, so a candidate counts as asked and proposed even
+    where no attempt has its number.
+    """
+    told = {each.candidate.number for each in history}
+    asked = told | {attempt.number for attempt in attempts}
+    proposed = told | {attempt.number for attempt in attempts if attempt.outcome == "candidate"}
+    verdicts = [each.evaluation.verdict for each in history]
+    faster = [each for each in history if each.evaluation.speedup_ci and each.evaluation.speedup_ci[0] > 1]
+    return [
+        Stage("asked", len(asked)),
+        Stage("proposed", len(proposed)),
+        Stage("judged", len(history)),
+        Stage("compiled", sum(verdict not in NOT_COMPILED for verdict in verdicts)),
+        Stage("ran", sum(verdict not in NOT_RUN for verdict in verdicts)),
+        Stage("correct", sum(verdict is Verdict.CORRECT for verdict in verdicts)),
+        Stage("faster", len(faster)),
+    ]
+
+
+def failure_reasons(history: History, attempts: Sequence[Attempt], limit: int = 12) -> list[Reason]:
+    """The commonest reasons why an ask gave no correct candidate, reasons equal up to numbers as one."""
+    found: dict[tuple[str, str], tuple[str, int]] = {}
+    for outcome, reason in _failures(history, attempts):
+        example = one_line(reason, 300)
+        key = (outcome, re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "#", example))
+        first, count = found.get(key, (example, 0))
+        found[key] = (first, count + 1)
+    ranked = sorted(found.items(), key=lambda item: -item[1][1])
+    return [Reason(key[0], example, count) for key, (example, count) in ranked[:limit]]
+
+
+def operator_table(history: History, attempts: Sequence[Attempt]) -> list[Operator]:
+    """One row for each mutator, the one with the largest summed gain first."""
+    by_number = {each.candidate.number: each for each in history}
+    by_id = {each.candidate.id: each for each in history}
+    asked: dict[str, set[int]] = {}
+    for number, name in _asks(history, attempts):
+        asked.setdefault(name, set()).add(number)
+    proposed = set(by_number) | {attempt.number for attempt in attempts if attempt.outcome == "candidate"}
+    costs = {attempt.number: _cost_usd(attempt) for attempt in attempts}
+    rows = []
+    for name, numbers in asked.items():
+        judged = [by_number[number] for number in sorted(numbers) if number in by_number]
+        cost_usd = sum(costs.get(number, 0.0) for number in numbers)
+        rows.append(_operator(name, len(numbers), len(numbers & proposed), judged, by_id, cost_usd))
+    return sorted(rows, key=lambda row: (-row.log_gain, -row.correct, row.name))
+
+
+def pareto_front(history: History) -> list[Evaluated]:
+    """The correct candidates that none beats in time, memory and error together, the fastest first.
+
+    Of candidates with the same source the fastest stands for all.
+    """
+    from islands.archive import pareto
+
+    front = pareto([each for each in history if each.evaluation.is_correct])
+    distinct: dict[str, Evaluated] = {}
+    for each in sorted(front, key=lambda each: each.evaluation.kernel_ms or math.inf):
+        distinct.setdefault(each.candidate.source_sha256, each)
+    return list(distinct.values())
+
+
+def lineage(history: History) -> list[Step]:
+    """From the seed to the best candidate through each one's first parent; empty where none is correct.
+
+    A parent that the history lacks (an imported one, say) ends the chain.
+    """
+    by_id: Mapping[str, Evaluated] = {each.candidate.id: each for each in history}
+    chain: list[Evaluated] = []
+    seen: set[str] = set()
+    current = best(history)
+    while current is not None and current.candidate.id not in seen:
+        chain.append(current)
+        seen.add(current.candidate.id)
+        parents = current.candidate.parent_ids
+        current = by_id.get(parents[0]) if parents else None
+    chain.reverse()
+    return [_step(parent, each) for parent, each in zip([None, *chain[:-1]], chain, strict=True)]
+
+
+def distinct_programs(history: History) -> int:
+    """How many different sources were told; several islands may start from one."""
+    return len({each.evaluation.source_sha256 for each in history})
+
+
+def wall_seconds(run: Run, attempts: Sequence[Attempt], events: Sequence[Event]) -> float:
+    """Seconds from the start to the last recorded moment, without gaps of more than PAUSE_S.
+
+    A run that was stopped and resumed the next day thus counts its working time only.
+    """
+    stamps = [run.started_at, *(event.at for event in events)]
+    stamps += [stamp for attempt in attempts for stamp in (attempt.opened_at, attempt.closed_at) if stamp]
+    moments = sorted(datetime.datetime.fromisoformat(stamp).timestamp() for stamp in stamps)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
+    return sum(gap for gap in gaps if gap <= PAUSE_S)
+
+
+def judge_seconds(history: History) -> float:
+    """Seconds spent in building and judging, all evaluations together."""
+    return sum(_judge_s(each.evaluation) for each in history)
+
+
+def cost_usd(attempts: Sequence[Attempt]) -> float:
+    """What all attempts together cost."""
+    return sum(_cost_usd(attempt) for attempt in attempts)
+
+
+def _point(number: int, each: Evaluated) -> Point:
+    evaluation = each.evaluation
+    assert (
+        evaluation.speedup is not None
+        and evaluation.speedup_ci is not None
+        and evaluation.kernel_ms is not None
+    )
+    low, high = evaluation.speedup_ci
+    candidate = each.candidate
+    return Point(number, candidate.id, candidate.island, evaluation.speedup, low, high, evaluation.kernel_ms)
+
+
+def _failures(history: History, attempts: Sequence[Attempt]) -> Iterable[tuple[str, str]]:
+    """(verdict or outcome, reason) of all that failed, in the order of their tickets' recording."""
+    for each in history:
+        if not each.evaluation.is_correct:
+            yield each.evaluation.verdict.value, each.evaluation.reason
+    for attempt in attempts:
+        if attempt.outcome not in (None, "", "candidate"):
+            yield str(attempt.outcome), attempt.reason
+
+
+def _asks(history: History, attempts: Sequence[Attempt]) -> Iterable[tuple[int, str]]:
+    """(ticket number, mutator) of every ask; a candidate's own record counts before its attempt's."""
+    named = {each.candidate.number: each.candidate.mutator for each in history}
+    yield from named.items()
+    for attempt in attempts:
+        if attempt.number not in named:
+            yield attempt.number, attempt.mutator or "unnamed"
+
+
+def _operator(
+    name: str,
+    asks: int,
+    proposed: int,
+    judged: list[Evaluated],
+    by_id: Mapping[str, Evaluated],
+    cost_usd: float,
+) -> Operator:
+    gains = [gain for each in judged if (gain := _clear_gain(each, by_id)) is not None]
+    return Operator(
+        name=name,
+        asks=asks,
+        proposed=proposed,
+        evaluated=len(judged),
+        correct=sum(each.evaluation.is_correct for each in judged),
+        improved=len(gains),
+        log_gain=sum(math.log(gain) for gain in gains),
+        judge_s=judge_seconds(judged),
+        cost_usd=cost_usd,
+    )
+
+
+def _clear_gain(each: Evaluated, by_id: Mapping[str, Evaluated]) -> float | None:
+    """Speedup over the fastest correct parent's, where the 95% interval lies above the parent's; else None."""
+    found = [by_id[parent] for parent in each.candidate.parent_ids if parent in by_id]
+    parents = [parent for parent in found if parent.evaluation.is_correct]
+    if not parents or not each.evaluation.is_correct:
+        return None
+    parent = max(parents, key=_speedup)
+    gain = _speedup(each) / _speedup(parent)
+    return gain if gain > 1 and _are_apart(parent, each) else None
+
+
+def _step(parent: Evaluated | None, each: Evaluated) -> Step:
+    if parent is None or not parent.evaluation.is_correct:
+        return Step(each, None, is_clear=False, parent=parent)
+    return Step(each, _speedup(each) / _speedup(parent), _are_apart(parent, each), parent)
+
+
+def _are_apart(one: Evaluated, other: Evaluated) -> bool:
+    """Whether two correct candidates' 95% intervals share no point."""
+    first, second = one.evaluation.speedup_ci, other.evaluation.speedup_ci
+    assert first is not None and second is not None
+    return first[0] > second[1] or second[0] > first[1]
+
+
+def _speedup(each: Evaluated) -> float:
+    """The speedup of a correct candidate, 0 for any other."""
+    return each.evaluation.speedup or 0.0
+
+
+def _judge_s(evaluation: Evaluation) -> float:
+    return (evaluation.compile_s or 0.0) + (evaluation.evaluate_s or 0.0)
+
+
+def _cost_usd(attempt: Attempt) -> float:
+    return float(attempt.usage.get("cost_usd") or 0.0)

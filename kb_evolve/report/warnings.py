@@ -1,0 +1,78 @@
+"""What a reader must know before believing a run's numbers, as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from islands.candidate import Evaluated
+from kb_evolve.report import series
+from kb_evolve.report.text import one_line, speedup_text
+
+SAFE_SANDBOXES = ("S2", "S3")
+
+WIDE = 0.10
+"""Width of a 95% interval, as a share of the speedup, from which a warning is given."""
+
+
+def warnings(config: Mapping[str, Any], history: series.History) -> list[str]:
+    """The warnings that hold, the gravest first; `config` is the run's resolved configuration.
+
+    Findings of the problem's admission audit are read from `config["findings"]` (a list of sentences).
+    """
+    winner = series.best(history)
+    found = [*_sandbox(history), *_findings(config), *_mixtures(history)]
+    return found + (_winner(winner) if winner else [])
+
+
+def _sandbox(history: series.History) -> list[str]:
+    levels = {each.evaluation.sandbox for each in history}
+    weak = sorted(level for level in levels if level and not level.startswith(SAFE_SANDBOXES))
+    shown = ", ".join(one_line(level, 20) for level in weak)
+    return (
+        [f"Sandbox level {shown} (below S2): a hostile candidate could have falsified these results."]
+        if weak
+        else []
+    )
+
+
+def _findings(config: Mapping[str, Any]) -> list[str]:
+    findings = config.get("findings") or ()
+    shown = [findings] if isinstance(findings, str) else list(findings)
+    return [f"The problem's audit says: {one_line(finding, 300)}" for finding in shown[:10]]
+
+
+def _mixtures(history: series.History) -> list[str]:
+    """Devices and protocols whose results should not be compared with each other."""
+    found = []
+    for what, values in (
+        ("devices", {each.evaluation.device_name for each in history if each.evaluation.is_correct}),
+        ("judge protocols", {each.evaluation.protocol for each in history if each.evaluation.is_correct}),
+    ):
+        if len(values) > 1:
+            shown = ", ".join(sorted(one_line(value, 60) for value in values))
+            found.append(f"The results come from several {what} ({shown}); compare only within one.")
+    return found
+
+
+def _winner(winner: Evaluated) -> list[str]:
+    evaluation = winner.evaluation
+    assert evaluation.speedup is not None and evaluation.speedup_ci is not None
+    low, high = evaluation.speedup_ci
+    found = []
+    if low <= 1 < evaluation.speedup:
+        found.append(
+            f"The best speedup's interval {speedup_text(evaluation.speedup, (low, high))} reaches below 1: "
+            "it is not shown to be faster than the baseline."
+        )
+    if high - low > WIDE * evaluation.speedup:
+        share = (high - low) / evaluation.speedup
+        found.append(
+            f"The best speedup's 95% interval is {share:.0%} of it wide: measure again on a quieter machine."
+        )
+    if evaluation.kernelbench_correct is False:
+        found.append("KernelBench's own fixed-tolerance rule would refuse the best kernel.")
+    if evaluation.labels:
+        labels = ", ".join(one_line(label, 60) for label in evaluation.labels[:8])
+        found.append(f"The best kernel's source is labelled: {labels}.")
+    return found
