@@ -10,6 +10,7 @@ from typing import Any
 
 from islands.candidate import Evaluated
 from islands.run import Attempt, Event, Run
+from kb_evolve.budget import earlier_seconds
 from kb_evolve.report import series
 from kb_evolve.report.diff import DiffLine, source_text, unified
 from kb_evolve.report.figures import write_figures
@@ -74,11 +75,11 @@ def page_context(
         "run": {"name": one_line(run.name, 80), "problem": one_line(run.problem_id, 120)},
         "headline": _headline(winner, history) if winner else None,
         "no_best": _no_best(history),
-        "tiles": _tiles(run, winner, history, stages, series.wall_seconds(run, attempts, events)),
+        "tiles": _tiles(run, winner, history, stages, earlier_seconds(events, attempts)),
         "warnings": warnings(run.config, history),
         "images": {name: _inline(figures[f"{name}.svg"]) for name in ("progress", "pareto", "funnel")},
         "alt": _alternatives(winner, stages),
-        "caption": CAPTIONS,
+        "caption": _captions(events),
         **_lineage(history),
         "source": source_text(winner.candidate.source) if winner else "",
         "source_lines": winner.candidate.source.count("\n") + 1 if winner else 0,
@@ -98,15 +99,24 @@ OPERATOR_COLUMNS = (
     *("Mean gain", "Sum of ln gain", "Judge time", "Cost"),
 )
 
-CAPTIONS = {
-    "progress": "Every dot is a correct candidate, at the speedup that its own paired rounds against the baseline gave. "
-    "The blue line is the best so far, its band that candidate's 95% interval. The best of many noisy measurements "
-    "tends to be a lucky one: a fresh measurement of the winner is the figure to quote.",
-    "pareto": "Each correct candidate by kernel time and peak memory; the colour is its error against a double-precision "
-    "oracle, relative to the reference's own error. Lower is better in all three; ringed kernels form the Pareto front.",
-    "funnel": "How many asks reached each stage; in brackets, the share of the stage before. Faster means that the "
-    "whole 95% interval of the speedup lies above 1.",
-}
+
+def _captions(events: Sequence[Event]) -> dict[str, str]:
+    """What stands below each figure."""
+    duels = sum(event.kind == "duel" for event in events)
+    luck = (
+        f"What beat the best was measured again, and only the second figure counts ({duels} times)."
+        if duels
+        else "The best of many noisy measurements tends to be a lucky one: measure it afresh to quote it."
+    )
+    return {
+        "progress": "Every dot is a correct candidate, at the speedup found in rounds that alternate it with "
+        f"the baseline. The blue line is the best so far, its band that candidate's 95% interval. {luck}",
+        "pareto": "Each correct candidate by kernel time and peak memory; the colour is its error against a "
+        "double-precision oracle, relative to the reference's own error. Lower is better in all three; "
+        "ringed kernels form the Pareto front.",
+        "funnel": "How many asks reached each stage; in brackets, the share of the stage before. Faster "
+        "means that the whole 95% interval of the speedup lies above 1.",
+    }
 
 
 def _headline(winner: Evaluated, history: series.History) -> dict[str, str]:
@@ -184,9 +194,10 @@ def _lineage(history: series.History) -> dict[str, Any]:
 
 
 def _step(step: series.Step, is_open: bool) -> dict[str, Any]:
-    candidate, evaluation = step.evaluated.candidate, step.evaluated.evaluation
+    candidate = step.evaluated.candidate
     diff = unified(step.parent.candidate.source, candidate.source) if step.parent else []
     others = len(candidate.parent_ids) - 1
+    where = f"candidate {candidate.number}, generation {candidate.generation}, island {candidate.island}"
     also = f", crossed with {others} other{'s' if others > 1 else ''}" if others > 0 else ""
     return {
         "mutator": one_line(candidate.mutator, 40),
@@ -194,7 +205,7 @@ def _step(step: series.Step, is_open: bool) -> dict[str, Any]:
         "rationale": one_line(candidate.rationale, 600)
         or ("" if step.parent else "The program that the search began with."),
         "speedup": _reached(step.evaluated),
-        "where": f"candidate {candidate.number}, generation {candidate.generation}, island {candidate.island}{also}",
+        "where": where + also,
         "diff": diff,
         "diff_summary": _diff_summary(diff),
         "open": is_open and bool(diff),

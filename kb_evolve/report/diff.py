@@ -10,6 +10,9 @@ from kb_evolve.report.text import visible
 SOURCE_LIMIT = 60_000
 """Characters of one program that are compared or shown."""
 
+COMPARED_LINES = 2_000
+"""Lines of one program that are compared: difflib's time can grow with the square of them."""
+
 LINES_LIMIT = 200
 """Lines of one diff that are shown."""
 
@@ -28,9 +31,9 @@ def source_text(source: str) -> str:
 
 
 def unified(before: str, after: str) -> list[DiffLine]:
-    """The unified diff (two lines of context) from `before` to `after`, capped; empty where they are equal."""
-    old, new = source_text(before).splitlines(), source_text(after).splitlines()
-    lines = [line for line in difflib.unified_diff(old, new, lineterm="", n=2)][2:]
+    """The unified diff (two lines of context), capped; empty where the two are equal."""
+    old, new = (source_text(source).splitlines()[:COMPARED_LINES] for source in (before, after))
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
     shown = [DiffLine(_kind(line), line) for line in lines[:LINES_LIMIT]]
     hidden = len(lines) - LINES_LIMIT
     return [*shown, DiffLine("note", f"… {hidden:,} more lines of this diff")] if hidden > 0 else shown

@@ -52,12 +52,13 @@ RASTER_ABOVE = 3_000
 def write_figures(
     title: str, history: series.History, attempts: Sequence[Attempt], out_dir: Path
 ) -> dict[str, Path]:
-    """`progress`, `pareto` and `funnel` drawn to `out_dir`: {"progress.png": path, "progress.svg": path, ...}."""
+    """`progress`, `pareto` and `funnel`, each as .png and .svg in `out_dir`: {file name: path}."""
     import matplotlib
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+        rc_params: Any = matplotlib.rcParams
+        rc_params.update(STYLE)
         figures = {
             "progress": progress(title, history),
             "pareto": pareto(title, history),
@@ -67,7 +68,7 @@ def write_figures(
 
 
 def progress(title: str, history: series.History) -> Figure:
-    """Speedup against evaluation number: every correct candidate, each island's best, the best so far and its band."""
+    """Speedup by evaluation: every correct candidate, each island's best, the best so far and its band."""
     figure, axes = _canvas(title, "Speedup over eager, best so far")
     points = series.correct_points(history)
     if not points:
@@ -102,7 +103,7 @@ def progress(title: str, history: series.History) -> Figure:
 
 
 def pareto(title: str, history: series.History) -> Figure:
-    """Kernel time against peak memory, the colour being the error over the reference's own; the front ringed."""
+    """Kernel time against peak memory; the colour is the error over the reference's own, the front ringed."""
     figure, axes = _canvas(title, "Time, memory and error of the correct candidates")
     correct = [each for each in history if each.evaluation.is_correct]
     placed = [each for each in correct if each.evaluation.peak_mem_bytes is not None]
@@ -112,7 +113,7 @@ def pareto(title: str, history: series.History) -> Figure:
     front_placed = [each for each in placed if each.candidate.id in front]
     unit, scale = _memory_unit(placed)
     dots = axes.scatter(
-        [each.evaluation.kernel_ms for each in placed],
+        [each.evaluation.kernel_ms or 0.0 for each in placed],
         [(each.evaluation.peak_mem_bytes or 0) / scale for each in placed],
         c=[_error_colour(each) for each in placed],
         cmap="viridis",
@@ -122,7 +123,7 @@ def pareto(title: str, history: series.History) -> Figure:
         rasterized=len(placed) > RASTER_ABOVE,
     )
     axes.scatter(
-        [each.evaluation.kernel_ms for each in front_placed],
+        [each.evaluation.kernel_ms or 0.0 for each in front_placed],
         [(each.evaluation.peak_mem_bytes or 0) / scale for each in front_placed],
         s=90,
         facecolors="none",
@@ -132,7 +133,7 @@ def pareto(title: str, history: series.History) -> Figure:
     )
     bar = figure.colorbar(dots, ax=axes, pad=0.02)
     bar.set_label("error / reference's error")
-    bar.outline.set_visible(False)  # type: ignore[operator]  # matplotlib 3.11 types it as a spine dictionary
+    bar.outline.set_visible(False)
     _log_if_wide(axes.xaxis, [each.evaluation.kernel_ms or 1.0 for each in placed], " ms")
     axes.set(xlabel="kernel time (ms)", ylabel=f"peak memory ({unit})")
     axes.legend(loc="lower right", bbox_to_anchor=(1.02, 0.99), handletextpad=0.2)
@@ -140,7 +141,7 @@ def pareto(title: str, history: series.History) -> Figure:
 
 
 def funnel(title: str, history: series.History, attempts: Sequence[Attempt]) -> Figure:
-    """One bar for each stage from asked to faster than eager, with counts and the share of the stage before."""
+    """One bar for each stage from asked to faster than eager: count and share of the stage before."""
     figure, axes = _canvas(title, "From ask to faster kernel")
     stages = series.funnel(history, attempts)
     if not stages[0].count:
@@ -244,10 +245,12 @@ def _halo() -> list[Any]:
 
 
 def _speedup_axis(axes: Axes, points: Sequence[series.Point], end: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     axes.set(xlabel="evaluation", ylabel="speedup over eager")
     axes.set_xlim(0.5 - 0.01 * end, end + 0.5 + 0.02 * end)
     _log_if_wide(axes.yaxis, [1.0, *(point.speedup for point in points)], "x")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     low, high = axes.get_ylim()
     room = (high / low) ** 0.08 if axes.get_yscale() == "log" else 1.08
     axes.set_ylim(low if axes.get_yscale() == "log" else max(0.0, low), high * room)

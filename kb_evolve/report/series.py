@@ -6,8 +6,6 @@ member, counted from 1. Nothing here reads a clock, a file or a random number.
 
 from __future__ import annotations
 
-import datetime
-import itertools
 import math
 import re
 from collections import Counter
@@ -16,13 +14,10 @@ from dataclasses import dataclass
 
 from fitness.evaluation import Evaluation, Verdict
 from islands.candidate import Evaluated
-from islands.run import Attempt, Event, Run
+from islands.run import Attempt
 from kb_evolve.report.text import one_line
 
 History = Sequence[Evaluated]
-
-PAUSE_S = 600.0
-"""A gap in the record that is longer than this is a pause, not work."""
 
 NOT_COMPILED = {Verdict.COMPILE_ERROR}
 NOT_RUN = NOT_COMPILED | {Verdict.LOAD_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY}
@@ -216,18 +211,6 @@ def distinct_programs(history: History) -> int:
     return len({each.evaluation.source_sha256 for each in history})
 
 
-def wall_seconds(run: Run, attempts: Sequence[Attempt], events: Sequence[Event]) -> float:
-    """Seconds from the start to the last recorded moment, without gaps of more than PAUSE_S.
-
-    A run that was stopped and resumed the next day thus counts its working time only.
-    """
-    stamps = [run.started_at, *(event.at for event in events)]
-    stamps += [stamp for attempt in attempts for stamp in (attempt.opened_at, attempt.closed_at) if stamp]
-    moments = sorted(datetime.datetime.fromisoformat(stamp).timestamp() for stamp in stamps)
-    gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
-    return sum(gap for gap in gaps if gap <= PAUSE_S)
-
-
 def judge_seconds(history: History) -> float:
     """Seconds spent in building and judging, all evaluations together."""
     return sum(_judge_s(each.evaluation) for each in history)
@@ -292,7 +275,7 @@ def _operator(
 
 
 def _clear_gain(each: Evaluated, by_id: Mapping[str, Evaluated]) -> float | None:
-    """Speedup over the fastest correct parent's, where the 95% interval lies above the parent's; else None."""
+    """Speedup over the fastest correct parent's where the 95% interval lies above its; else None."""
     found = [by_id[parent] for parent in each.candidate.parent_ids if parent in by_id]
     parents = [parent for parent in found if parent.evaluation.is_correct]
     if not parents or not each.evaluation.is_correct:

@@ -18,9 +18,8 @@ def summary_text(run: Run, history: series.History) -> str:
     Several lines, the last one without a newline; safe to print on a terminal whatever candidates wrote.
     """
     winner = series.best(history)
-    lines = [
-        f"{one_line(run.problem_id, 80)} ({run.backend}, {run.device}, {run.precision}), run {one_line(run.name, 80)}"
-    ]
+    where = f"{run.backend}, {run.device}, {run.precision}"
+    lines = [f"{one_line(run.problem_id, 80)} ({where}), run {one_line(run.name, 80)}"]
     lines += _best_lines(winner, history) if winner else [_no_best(history)]
     lines += [f"verdicts: {_verdicts(history)}"] if history else []
     lines += [f"note: {warning}" for warning in warnings(run.config, history)]
@@ -29,16 +28,19 @@ def summary_text(run: Run, history: series.History) -> str:
 
 def _best_lines(winner: Evaluated, history: series.History) -> list[str]:
     evaluation = winner.evaluation
+    reached = speedup_text(evaluation.speedup, evaluation.speedup_ci)
     headline = (
-        f"best: {speedup_text(evaluation.speedup, evaluation.speedup_ci)} over {one_line(evaluation.baseline, 40)}, "
+        f"best: {reached} over {one_line(evaluation.baseline, 40)}, "
         f"{ms_text(evaluation.kernel_ms)} against {ms_text(evaluation.reference_ms)} "
         f"(candidate {winner.candidate.number} of island {winner.candidate.island})"
     )
-    steps = [_step_line(step) for step in series.lineage(history)]
+    descent = series.lineage(history)
+    steps = [_step_line(step) for step in descent]
     if len(steps) > STEPS_LIMIT:
         half = STEPS_LIMIT // 2
         steps = [*steps[:half], f"  … {len(steps) - 2 * half} steps", *steps[-half:]]
-    return [headline, "how it came about:", *steps]
+    noisy = any(step.gain is not None and not step.is_clear for step in descent)
+    return [headline, f"how it came about{' (~: within noise)' if noisy else ''}:", *steps]
 
 
 def _step_line(step: series.Step) -> str:
