@@ -6,9 +6,9 @@ import os
 import re
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator
 
 from sqlite_utils import Database
 
@@ -90,7 +90,7 @@ def _version(db: Database, path: Path) -> int:
             f"{path} was written by a newer kb_evolve: it has schema version {version}, this program knows "
             f"up to {SCHEMA_VERSION}; nothing was changed. Update kb_evolve, or name another file with --db."
         )
-    return version
+    return int(version)
 
 
 def _migrate(db: Database, path: Path) -> None:

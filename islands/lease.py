@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from islands.database import StoreError
 
@@ -100,7 +100,7 @@ class Lease:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_beating, name=f"lease {run_id}", daemon=True)
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> Self:
         self._store.take_lease(self._run_id, this_process())
         self._thread.start()
         return self

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from fitness.evaluation import Evaluation, Verdict
 from islands.candidate import Candidate, Evaluated
@@ -78,7 +78,7 @@ class Store:
         self._pid = os.getpid()
         self._tokens: dict[str, str] = {}
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -1,0 +1,115 @@
+"""One island: its map of elites, its recent members and how it chooses among them."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import TYPE_CHECKING
+
+from islands.archive import Archive
+from islands.candidate import Evaluated
+from islands.elite import beats, fitness
+from islands.features import Coordinates
+
+if TYPE_CHECKING:
+    from islands.population import PopulationConfig
+
+
+class Island:
+    """What an island knows; only its own Population changes it.
+
+    Correct candidates are its members. Failed ones are counted and serve as parents only while there is no
+    member (see `parent`).
+    """
+
+    def __init__(self, number: int, recent: int) -> None:
+        self.number = number
+        self.told = 0
+        """Evaluations told of candidates born here; migrants do not count."""
+        self.correct = 0
+        self.cells: dict[Coordinates, Evaluated] = {}
+        """The elite of each occupied cell, in the order in which cells were first reached."""
+        self.best: Evaluated | None = None
+        self.seed: Evaluated | None = None
+        """The first one told, correct or not."""
+        self._recent: deque[Evaluated] = deque(maxlen=recent)
+        self._sources: set[str] = set()
+        self._archive = Archive()
+
+    def tell(self, evaluated: Evaluated, cell: Coordinates | None) -> None:
+        """Counts a candidate born here; `cell` is None for a failed one."""
+        self.told += 1
+        self.seed = self.seed or evaluated
+        if cell is not None:
+            self.correct += 1
+            self.settle(evaluated, cell)
+
+    def settle(self, evaluated: Evaluated, cell: Coordinates) -> None:
+        """Makes a correct candidate, born here or not, a member."""
+        self._sources.add(evaluated.candidate.source_sha256)
+        self._recent.append(evaluated)
+        self._archive.add(evaluated)
+        if beats(evaluated.evaluation, self.cells[cell].evaluation if cell in self.cells else None):
+            self.cells[cell] = evaluated
+        if beats(evaluated.evaluation, self.best.evaluation if self.best else None):
+            self.best = evaluated
+
+    def holds(self, source_sha256: str) -> bool:
+        """Has a member with this source ever settled here?"""
+        return source_sha256 in self._sources
+
+    def parent(self, rng: Random, config: PopulationConfig) -> Evaluated:
+        """A parent by the configured mix: the best, the elite of a random cell, or a recent member.
+
+        An island without a member gives its seed although it failed, so that repairing it remains possible.
+        ValueError when it was told nothing at all.
+        """
+        if self.best is None:
+            if self.seed is None:
+                raise ValueError(f"island {self.number} was told no candidate yet. Tell its seed before asking.")
+            return self.seed
+        draw = rng.random()
+        if draw < config.exploit:
+            return self.best
+        if draw < config.exploit + config.explore:
+            return rng.choice(list(self.cells.values()))
+        return rng.choice(self._recent)
+
+    def inspirations(self, rng: Random, parent: Evaluated, count: int) -> tuple[Evaluated, ...]:
+        """Up to `count` members with sources distinct from the parent's and each other's, best first.
+
+        The island's best comes always, then elites of random cells, then its Pareto archive's rest.
+        """
+        elites, rest = list(self.cells.values()), self._archive.front()
+        pool = [self.best] if self.best else []
+        pool += rng.sample(elites, len(elites)) + rng.sample(rest, len(rest))
+        seen = {parent.candidate.source_sha256}
+        chosen: list[Evaluated] = []
+        for one in pool:
+            if len(chosen) == count:
+                break
+            if one.candidate.source_sha256 not in seen:
+                seen.add(one.candidate.source_sha256)
+                chosen.append(one)
+        return tuple(sorted(chosen, key=lambda one: -fitness(one.evaluation)))
+
+    def migrants(self, count: int) -> list[Evaluated]:
+        """The best and the next best elites, at most `count` in all."""
+        if self.best is None:
+            return []
+        others = [one for one in self.cells.values() if one is not self.best]
+        return [self.best, *sorted(others, key=lambda one: -fitness(one.evaluation))][:count]
+
+    def digest(self) -> list[object]:
+        """The island's whole state as JSON values: equal if and only if two islands act the same."""
+        return [
+            self.number,
+            self.told,
+            self.correct,
+            self.best and self.best.candidate.id,
+            self.seed and self.seed.candidate.id,
+            [[list(cell), elite.candidate.id] for cell, elite in self.cells.items()],
+            [one.candidate.id for one in self._recent],
+            sorted(self._sources),
+            [one.candidate.id for one in self._archive.front()],
+        ]
