@@ -1,0 +1,5 @@
+"""`python -m kb_evolve`: the same as the console script `kb-evolve`."""
+
+from kb_evolve.cli import main
+
+main()

@@ -1,0 +1,106 @@
+"""The command line: `kb-evolve COMMAND`.
+
+Exit codes: 0 done; 1 the answer is no (a kernel that is not correct, a failed check); 2 wrong usage or
+bad input; 3 this machine or an outside service failed. Ctrl-C in `run` ends it with 0: it was asked to
+stop, and it can go on.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from kb_evolve import __version__, check_rooms
+
+INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """A group whose commands' errors end as one paragraph on stderr and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
+            raise
+        except BrokenPipeError:
+            raise
+        except KeyboardInterrupt:
+            click.echo("kb-evolve: stopped by you", err=True)
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            if ctx.params.get("debug"):
+                raise
+            code, text = explain(error)
+            click.echo(f"kb-evolve: {text}", err=True)
+            sys.exit(code)
+
+
+def explain(error: Exception) -> tuple[int, str]:
+    """The exit code and the paragraph for an exception that reached the command line."""
+    from fitness.evaluation import JudgeError
+    from islands.database import StoreError
+    from kb_evolve.config import ConfigError
+    from mutators.proposal import ProposalError
+    from problems.problem import ProblemError
+
+    text = "\n".join(line for line in str(error).splitlines() if line.strip())
+    if isinstance(error, ProblemError | ConfigError | StoreError | ProposalError):
+        return 2, text
+    if isinstance(error, JudgeError):
+        return 3, text
+    return 3, (
+        f"unexpected {type(error).__name__}: {text or 'no message'}. What a run was told is kept; "
+        f"`kb-evolve --debug ...` shows where this comes from, which belongs in a bug report."
+    )
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: kb-evolve run rmsnorm --evaluations 60",
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error, and log what happens.")
+@click.version_option(__version__, prog_name="kb-evolve")
+def cli(debug: bool) -> None:
+    """Evolve kernels that are verified and faster.
+
+    A search starts from a slow, correct kernel and ends with the fastest one that a judge, which trusts
+    no candidate, found to be correct on this machine.
+    """
+    import logging
+
+    level = logging.INFO if debug else logging.ERROR
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(name)s %(message)s")
+
+
+def add_commands() -> None:
+    """Puts every command into the group; their modules import what is heavy only when they run."""
+    from kb_evolve.commands import baseline, doctor, evaluate, history, outputs, problems, run
+
+    for command in (
+        run.run,
+        evaluate.evaluate,
+        baseline.baseline,
+        problems.problems,
+        history.runs,
+        history.top,
+        history.show,
+        outputs.report,
+        outputs.export,
+        doctor.doctor,
+    ):
+        cli.add_command(command)
+
+
+def main() -> None:
+    """Runs the command line and exits."""
+    try:
+        check_rooms()
+    except ImportError as error:
+        click.echo(f"kb-evolve: {error}", err=True)
+        sys.exit(2)
+    add_commands()
+    cli()

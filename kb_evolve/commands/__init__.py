@@ -1,0 +1,1 @@
+"""The commands of `kb-evolve`, one module for each or for a few that share their data."""

@@ -1,0 +1,181 @@
+"""`kb-evolve runs`, `top` and `show`: what the database holds. They read while a search writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kb_evolve.commands.evaluate import evaluation_text
+from kb_evolve.commands.shared import (
+    change_text,
+    columns,
+    db_option,
+    emit_json,
+    evaluated_json,
+    json_option,
+    lineage_text,
+)
+from kb_evolve.live import speedup_text
+
+if TYPE_CHECKING:
+    from islands.candidate import Candidate, Evaluated
+    from islands.run import Run
+    from islands.store import Store
+
+
+@click.command(epilog="Example: kb-evolve runs --json")
+@db_option
+@json_option
+def runs(db: str, as_json: bool) -> None:
+    """List the runs, oldest first."""
+    from islands.store import open_store
+
+    with open_store(db, read_only=True) as store:
+        found = [_run_json(store, run) for run in store.runs()]
+    if as_json:
+        emit_json({"runs": found})
+        return
+    header = ("run", "problem", "backend", "device", "precision", "evaluations", "best", "started")
+    rows = [
+        (
+            *(entry[name] for name in header[:6]),
+            entry["best_text"],
+            entry["started_at"][:16].replace("T", " "),
+        )
+        for entry in found
+    ]
+    click.echo(columns(header, rows) if rows else f"{db} holds no run yet.")
+
+
+def _run_json(store: Store, run: Run) -> dict[str, Any]:
+    counts = store.counts(run.id)
+    best = best_of(store.history(run.id))
+    return {
+        "run": run.name,
+        "run_id": run.id,
+        "problem": run.problem_id,
+        "backend": run.backend,
+        "device": run.device,
+        "precision": run.precision,
+        "evaluations": counts.measured,
+        "attempts": counts.attempts,
+        "verdicts": counts.verdicts,
+        "best": best.candidate.id if best else None,
+        "speedup": best.evaluation.speedup if best else None,
+        "speedup_ci": best.evaluation.speedup_ci if best else None,
+        "best_text": speedup_text(best),
+        "started_at": run.started_at,
+    }
+
+
+def best_of(history: list[Evaluated]) -> Evaluated | None:
+    """The correct candidate that no later one has beaten: what the population calls its best."""
+    from islands.elite import beats
+
+    best: Evaluated | None = None
+    for evaluated in history:
+        if beats(evaluated.evaluation, best.evaluation if best else None):
+            best = evaluated
+    return best
+
+
+@click.command(epilog="Example: kb-evolve top rmsnorm --limit 5")
+@click.argument("ref", required=False)
+@db_option
+@click.option("--limit", default=10, show_default=True, type=click.IntRange(min=1), help="How many.")
+@json_option
+def top(ref: str | None, db: str, limit: int, as_json: bool) -> None:
+    """List the fastest correct kernels, of all problems or of REF."""
+    from islands.store import open_store
+
+    with open_store(db, read_only=True) as store:
+        found = store.top(ref, limit)
+        names = {run.id: run.name for run in store.runs()}
+        known = sorted({run.problem_id for run in store.runs()})
+    if as_json:
+        emit_json(
+            {"top": [evaluated_json(evaluated, _run_of(evaluated.candidate, names)) for evaluated in found]}
+        )
+        return
+    rows = [
+        (
+            evaluated.candidate.id,
+            evaluated.evaluation.problem,
+            speedup_text(evaluated),
+            f"{evaluated.evaluation.kernel_ms:.4g}",
+            evaluated.candidate.mutator,
+            _run_of(evaluated.candidate, names),
+        )
+        for evaluated in found
+    ]
+    nothing = (
+        f"{db} holds no correct kernel of {ref or 'any problem'}; its problems: {', '.join(known) or 'none'}."
+    )
+    click.echo(
+        columns(("id", "problem", "speedup", "kernel ms", "mutator", "run"), rows) if rows else nothing
+    )
+
+
+def _run_of(candidate: Candidate, names: dict[str, str]) -> str:
+    run_id = candidate.id.rpartition("-")[0]
+    return names.get(run_id, run_id)
+
+
+@click.command(epilog="Example: kb-evolve show k3x9d0qa-000042 --source > kernel.py")
+@click.argument("id", metavar="ID")
+@db_option
+@click.option("--source", "only_source", is_flag=True, help="Print the source and nothing else.")
+@json_option
+def show(id: str, db: str, only_source: bool, as_json: bool) -> None:
+    """Show one candidate, or the best of a run: figures, lineage, source.
+
+    The beginning of an id is enough.
+    """
+    from islands.store import StoreError, open_store
+    from kb_evolve.search import lineage_of
+
+    with open_store(db, read_only=True) as store:
+        run = store.find_run(id)
+        best = best_of(store.history(run.id)) if run else None
+        candidate = best.candidate if best else store.find_candidate(id)
+        if candidate is None:
+            raise StoreError(
+                f"{db} holds no candidate and no run with a correct kernel named {id!r}: see `kb-evolve top`"
+            )
+        run = run or store.find_run(candidate.id.rpartition("-")[0])
+        evaluated = store.evaluated(candidate.id)
+        lineage = lineage_of(evaluated, store.history(run.id)) if run else ()
+    if only_source:
+        click.echo(candidate.source, nl=False)
+    elif as_json:
+        emit_json(_candidate_json(candidate, evaluated, lineage, run.name if run else ""))
+    else:
+        click.echo(_candidate_text(candidate, evaluated, lineage, run.name if run else ""))
+
+
+def _candidate_json(
+    candidate: Candidate, evaluated: Evaluated | None, lineage: tuple[Evaluated, ...], run_name: str
+) -> dict[str, Any]:
+    told = (
+        evaluated_json(evaluated, run_name)
+        if evaluated
+        else {"id": candidate.id, "run": run_name, "verdict": None}
+    )
+    steps = [evaluated_json(entry, run_name) for entry in lineage]
+    return {**told, "details": candidate.details, "source": candidate.source, "lineage": steps}
+
+
+def _candidate_text(
+    candidate: Candidate, evaluated: Evaluated | None, lineage: tuple[Evaluated, ...], run_name: str
+) -> str:
+    lines = [
+        f"{candidate.id} of run {run_name}: island {candidate.island}, generation {candidate.generation}",
+        change_text(candidate),
+        evaluation_text(evaluated.evaluation) if evaluated else "not judged yet",
+        "lineage:",
+        lineage_text(lineage),
+        "",
+        candidate.source.rstrip(),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,163 @@
+"""`kb-evolve run`: the search."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kb_evolve.commands.shared import emit_json, evaluated_json, json_option, judge_options, lineage_text
+from kb_evolve.live import duration_text, speedup_text, verdict_text
+
+if TYPE_CHECKING:
+    from kb_evolve.search import Outcome
+
+
+@click.command(epilog="Example: kb-evolve run rmsnorm --evaluations 60 --minutes 5")
+@click.argument("refs", nargs=-1, metavar="REF...")
+@judge_options
+@click.option("--db", metavar="FILE", help="Database to keep the run in: kb_evolve.db (default).")
+@click.option("--run", metavar="NAME", help="Name of the run; the same name goes on with it.")
+@click.option(
+    "--evaluations",
+    type=int,
+    metavar="N",
+    help="Stop after N programs were judged (100 if no limit is given).",
+)
+@click.option("--attempts", type=int, metavar="N", help="Stop after N proposals.")
+@click.option("--minutes", type=float, metavar="M", help="Stop after M minutes, summed over resumed parts.")
+@click.option("--islands", type=int, metavar="K", help="Populations that evolve side by side.")
+@click.option("--seed", type=int, metavar="S", help="Seed of the search's choices.")
+@click.option("--start", metavar="FILE", help="A correct first kernel, where the problem has no bundled one.")
+@click.option(
+    "--mutator", "mutators", multiple=True, metavar="NAME[=WEIGHT]", help="Use only these; repeatable."
+)
+@click.option(
+    "--in-order", is_flag=True, default=None, help="Tell results in ticket order: repeatable, slower."
+)
+@click.option("--builders", type=int, metavar="N", help="Builds at once: 2 (default).")
+@click.option("--allow-fast-math", is_flag=True, default=None, help="Let candidates use -ffast-math.")
+@click.option(
+    "--config", metavar="FILE.toml", help="Configuration; flags override its keys of the same names."
+)
+@json_option
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def run(refs: tuple[str, ...], config: str | None, as_json: bool, quiet: bool, **flags: Any) -> None:
+    """Search for a faster kernel for each REF.
+
+    REF is a bundled problem (see `kb-evolve problems list`), a path to a .py file in KernelBench's format, or
+    level1/19 with --kernelbench. The run is kept in the database: Ctrl-C or a kill loses only the work in
+    flight, and the same command goes on where it stopped.
+    """
+    from kb_evolve.config import ConfigError
+
+    weights = mutator_weights(flags.pop("mutators"))
+    if len(refs) > 1 and flags["run"]:
+        raise ConfigError(
+            f"--run {flags['run']} names one run, but {len(refs)} problems were given: leave one out"
+        )
+    outcomes = []
+    for ref in refs or ("",):
+        outcome = search_one(ref, config, {**flags, "weights": weights}, quiet)
+        outcomes.append(outcome)
+        if not as_json:
+            click.echo(summary(outcome, flags["db"]))
+        if outcome.stop == "interrupted":
+            break
+    if as_json:
+        emit_json({"runs": [outcome_json(outcome) for outcome in outcomes]})
+    if any(outcome.stop == "seed_failed" for outcome in outcomes):
+        sys.exit(1)
+
+
+def search_one(ref: str, config: str | None, options: dict[str, Any], quiet: bool) -> Outcome:
+    """Runs one search with its display on stderr. ConfigError when neither flags nor file name a problem."""
+    from kb_evolve.config import ConfigError
+    from kb_evolve.live import open_display
+    from kb_evolve.search import Search
+
+    search = Search(ref, config=config, **options)
+    if not search.config.run.problem:
+        raise ConfigError(
+            "no problem was named: give a REF (`kb-evolve problems list`) or [run] problem in --config"
+        )
+    if quiet:
+        return search.run()
+    with open_display(sys.stderr) as display:
+        search.show = display
+        return search.run()
+
+
+def mutator_weights(texts: tuple[str, ...]) -> dict[str, float] | None:
+    """`("tune=2", "transform")` -> `{"tune": 2.0, "transform": 1.0}`; None when nothing was given."""
+    from kb_evolve.config import ConfigError
+
+    weights: dict[str, float] = {}
+    for text in texts:
+        name, _, weight = text.partition("=")
+        try:
+            weights[name] = float(weight or 1)
+        except ValueError:
+            raise ConfigError(f"--mutator {text}: the weight must be a number, found {weight!r}") from None
+    return weights or None
+
+
+def summary(outcome: Outcome, db: str | None) -> str:
+    """What was found, how, and what can be done next."""
+    parts = [f"\n{outcome.run.name}: {outcome.run.problem_id} on {outcome.run.device}, {outcome.reason}."]
+    if outcome.best is None:
+        parts.append("No correct kernel was found.")
+    else:
+        parts.append(_found(outcome))
+    spent = f"{outcome.evaluations} evaluations in {duration_text(outcome.elapsed_s)}"
+    parts.append(
+        f"{spent}: {verdict_text(outcome.verdicts)}; attempts: {verdict_text(outcome.attempts) or 'none'}."
+    )
+    parts.append(_next_commands(outcome, db))
+    return "\n".join(parts)
+
+
+def _found(outcome: Outcome) -> str:
+    best, first = outcome.best, outcome.first
+    assert best is not None
+    lines = [
+        f"Best: {best.candidate.id}, {speedup_text(best)} against {best.evaluation.baseline} "
+        f"({best.evaluation.kernel_ms:.4g} ms; reference {best.evaluation.reference_ms:.4g} ms)."
+    ]
+    if first is not None and first.evaluation.speedup is not None:
+        lines.append(f"The first kernel had {speedup_text(first)}.")
+    lines += ["What was changed on the way:", lineage_text(outcome.lineage)]
+    return "\n".join(lines)
+
+
+def _next_commands(outcome: Outcome, db: str | None) -> str:
+    name = shlex.quote(outcome.run.name)
+    at = f" --db {shlex.quote(db)}" if db else ""
+    lines = [f"Database: {db or 'kb_evolve.db'}. Next:", f"  kb-evolve report {name}{at} --out report"]
+    if outcome.best is not None:
+        lines.append(f"  kb-evolve export {name}{at} --format kernelbench --out export")
+        lines.append(f"  kb-evolve show {outcome.best.candidate.id}{at}")
+    return "\n".join(lines)
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """The machine's version of `summary`."""
+    name = outcome.run.name
+    return {
+        "run": name,
+        "run_id": outcome.run.id,
+        "problem": outcome.run.problem_id,
+        "backend": outcome.run.backend,
+        "device": outcome.run.device,
+        "stop": outcome.stop,
+        "reason": outcome.reason,
+        "evaluations": outcome.evaluations,
+        "attempts": outcome.attempts,
+        "verdicts": outcome.verdicts,
+        "elapsed_s": outcome.elapsed_s,
+        "first": evaluated_json(outcome.first, name) if outcome.first else None,
+        "best": evaluated_json(outcome.best, name) if outcome.best else None,
+        "lineage": [evaluated_json(evaluated, name) for evaluated in outcome.lineage],
+    }

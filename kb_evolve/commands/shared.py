@@ -1,0 +1,99 @@
+"""What several commands share: options, JSON documents, aligned tables."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from islands.candidate import Candidate, Evaluated
+from kb_evolve.live import speedup_text
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_DB = "kb_evolve.db"
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+db_option = click.option(
+    "--db", default=DEFAULT_DB, show_default=True, metavar="FILE", help="The database of problems and runs."
+)
+
+
+def judge_options(command: F) -> F:
+    """--backend, --device, --precision, --kernelbench, --sandbox: how and where a kernel is judged."""
+    options = (
+        click.option("--backend", metavar="B", help="Kernel language: cpp (default)."),
+        click.option("--device", metavar="D", help="Where kernels run: cpu (default)."),
+        click.option("--precision", metavar="P", help="fp32 (default), tf32, fp16 or bf16."),
+        click.option(
+            "--kernelbench",
+            metavar="PATH",
+            envvar="KERNELBENCH_ROOT",
+            help="A KernelBench checkout or data set, for level1/19.",
+        ),
+        click.option(
+            "--sandbox",
+            metavar="S",
+            help="auto (default) refuses below level S2; none runs candidates without one.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def emit_json(document: Any) -> None:
+    """The document on stdout; numbers that JSON cannot write (nan, inf) become null."""
+    click.echo(json.dumps(_finite(document), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def evaluated_json(evaluated: Evaluated, run_name: str) -> dict[str, Any]:
+    """The outer contract's names for a candidate and its evaluation; the source is not included."""
+    candidate = evaluated.candidate
+    document = evaluated.evaluation.to_json()
+    return {
+        "id": candidate.id,
+        "run": run_name,
+        "island": candidate.island,
+        "generation": candidate.generation,
+        "parent_ids": list(candidate.parent_ids),
+        "mutator": candidate.mutator,
+        "rationale": candidate.rationale,
+        **document,
+    }
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table as text: every column as wide as its widest cell, two blanks between."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    )
+    return "\n".join(lines)
+
+
+def lineage_text(lineage: Sequence[Evaluated]) -> str:
+    """One line for each step from the seed to the last, with what was changed."""
+    return "\n".join(
+        f"  {step.candidate.id}  {speedup_text(step):24}  {change_text(step.candidate)}" for step in lineage
+    )
+
+
+def change_text(candidate: Candidate) -> str:
+    """Who made the candidate, and what was changed: `tune: TILE 32 -> 64`."""
+    return f"{candidate.mutator}: {candidate.rationale or 'no reason given'}"

@@ -1,0 +1,238 @@
+"""The configuration: one TOML file, the command line's flags over it, frozen dataclasses out of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from islands.population import PopulationConfig
+
+Layer = dict[str, dict[str, Any]]
+"""Values that were given, by section and key: a TOML file's, a command line's or a stored run's."""
+
+DEFAULT_EVALUATIONS = 100
+"""The budget of a run for which none was given."""
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; says which key, what was found and what is possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """What is searched for, where, and where it is kept."""
+
+    problem: str = ""
+    """A bundled name, a path to a .py file, or `level1/19` with `kernelbench`."""
+    name: str = ""
+    """The run's name in the database (`--run`); empty: problem, backend, device and precision."""
+    db: str = "kb_evolve.db"
+    backend: str = "cpp"
+    device: str = "cpu"
+    precision: str = "fp32"
+    seed: int = 0
+    """Seeds every choice of the search; the judge's inputs are always drawn afresh."""
+    start: str = ""
+    """Path of a correct first kernel; empty: the problem's bundled seed."""
+    kernelbench: str = ""
+    """Path of a KernelBench checkout or data set, for `level1/19`."""
+    in_order: bool = False
+    """Tell results in the order of their tickets: the same seed and the same evaluations then give the
+    same run, at the price of waiting for the slowest build."""
+    thinkers: int = 1
+    """Proposals made at once (waiting on a model); 1 is enough without a model."""
+    patience_attempts: int = 50
+    """The run ends after this many attempts in a row that gave no new program."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetConfig:
+    """When a run ends; the first limit that is reached counts. None: no limit."""
+
+    evaluations: int | None = None
+    """Programs judged, the seed included."""
+    attempts: int | None = None
+    """Proposals asked for, also those that gave nothing new."""
+    minutes: float | None = None
+    """Wall time of the run, summed over its resumed parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class MutatorsConfig:
+    """Which mutators propose, how often, and their own options."""
+
+    weights: dict[str, float] = field(default_factory=dict)
+    """Relative frequency by name; empty: every mutator that needs no model, equally."""
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeConfig:
+    """How candidates are built and judged."""
+
+    sandbox: str = "auto"
+    """`auto` refuses to run below level S2; `none` runs without."""
+    builders: int = 2
+    """Builds at once."""
+    timeout_s: float = 30.0
+    """Longest time of one forward call."""
+    build_timeout_s: float = 120.0
+    memory_bytes: int = 8 << 30
+    allow_fast_math: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that decides what a run does."""
+
+    run: RunConfig = RunConfig()
+    budget: BudgetConfig = BudgetConfig()
+    population: PopulationConfig = PopulationConfig()
+    mutators: MutatorsConfig = MutatorsConfig()
+    judge: JudgeConfig = JudgeConfig()
+
+    def to_layer(self) -> Layer:
+        """Plain JSON values, as stored with the run."""
+        return dataclasses.asdict(self)
+
+
+SECTIONS: dict[str, Any] = {
+    "run": RunConfig,
+    "budget": BudgetConfig,
+    "population": PopulationConfig,
+    "mutators": MutatorsConfig,
+    "judge": JudgeConfig,
+}
+
+
+def _keys(section: str) -> tuple[str, ...]:
+    return tuple(entry.name for entry in dataclasses.fields(SECTIONS[section]))
+
+
+FIXED = {
+    "run": ("backend", "device", "precision", "seed"),
+    "population": _keys("population"),
+    "mutators": _keys("mutators"),
+    "judge": ("allow_fast_math",),
+}
+"""Keys by section that a run keeps for good: with other values it would be another run."""
+
+
+def read_toml(path: str | Path) -> Layer:
+    """The values of a configuration file; ConfigError for a file, section or key that is not ours."""
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"the configuration {path} cannot be read: {error.strerror}; check the path"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the configuration {path} is not valid TOML: {error}") from error
+    check_names(document, where=str(path))
+    return document
+
+
+def check_names(layer: Mapping[str, Any], *, where: str) -> None:
+    """ConfigError when a section or key of `layer` does not exist; names the nearest that does."""
+    for section, values in layer.items():
+        if section not in SECTIONS:
+            raise ConfigError(f"{where}: there is no section [{section}]; {_nearest(section, SECTIONS)}")
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"{where}: {section} must be a section ([{section}] and keys), found {values!r}"
+            )
+        for key in values:
+            if key not in _keys(section):
+                raise ConfigError(f"{where}: [{section}] has no key {key!r}; {_nearest(key, _keys(section))}")
+
+
+def flags_layer(flags: Mapping[str, Any], *, where: str = "the arguments") -> Layer:
+    """The layer of flat names (`evaluations=60`); None means not given. `run` stands for [run] name."""
+    homes = {key: section for section in SECTIONS for key in _keys(section)}
+    layer: Layer = {}
+    for flag, value in flags.items():
+        key = "name" if flag == "run" else flag
+        if key not in homes:
+            raise ConfigError(f"{where}: there is no setting {flag!r}; {_nearest(flag, homes)}")
+        if value is not None:
+            layer.setdefault(homes[key], {})[key] = value
+    return layer
+
+
+def merge(*layers: Layer) -> Layer:
+    """All values; of two for one key, the later layer's."""
+    merged: Layer = {}
+    for layer in layers:
+        for section, values in layer.items():
+            merged[section] = {**merged.get(section, {}), **values}
+    return merged
+
+
+def resolve(*layers: Layer) -> Config:
+    """The configuration that the layers give, later ones over earlier ones; ConfigError for wrong values."""
+    import dacite
+
+    layer = merge(*layers)
+    check_names(layer, where="the configuration")
+    try:
+        config = dacite.from_dict(Config, layer, dacite.Config(strict=True, cast=[tuple]))
+    except dacite.DaciteError as error:
+        raise ConfigError(f"the configuration has a {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"the configuration cannot be used: {error}") from error
+    _check_values(config)
+    if all(value is None for value in dataclasses.astuple(config.budget)):
+        config = dataclasses.replace(config, budget=BudgetConfig(evaluations=DEFAULT_EVALUATIONS))
+    return config
+
+
+def check_resumable(stored: Layer, given: Layer, *, name: str) -> None:
+    """ConfigError when `given` would change what the stored run `name` is."""
+    for section, keys in FIXED.items():
+        for key, value in given.get(section, {}).items():
+            before = stored[section].get(key)
+            if key in keys and _plain(before) != _plain(value):
+                raise ConfigError(
+                    f"run {name!r} was started with {key} = {before!r} and cannot go on with {value!r}: "
+                    f"give the stored value, or start another run with --run NAME"
+                )
+
+
+def _check_values(config: Config) -> None:
+    positive = {
+        "evaluations": config.budget.evaluations,
+        "attempts": config.budget.attempts,
+        "minutes": config.budget.minutes,
+        "builders": config.judge.builders,
+        "timeout_s": config.judge.timeout_s,
+        "build_timeout_s": config.judge.build_timeout_s,
+        "memory_bytes": config.judge.memory_bytes,
+        "patience_attempts": config.run.patience_attempts,
+        "thinkers": config.run.thinkers,
+    }
+    for name, value in positive.items():
+        if value is not None and not value > 0:
+            raise ConfigError(f"{name} must be above 0, found {value!r}")
+    for name, weight in config.mutators.weights.items():
+        if not weight >= 0:
+            raise ConfigError(f"the weight of mutator {name!r} must be 0 or more, found {weight!r}")
+    from problems.problem import PRECISIONS
+
+    if config.run.precision not in PRECISIONS:
+        raise ConfigError(f"unknown precision {config.run.precision!r}; possible: {', '.join(PRECISIONS)}")
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, as JSON gives them back."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    known = sorted(names)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"possible: {', '.join(known)}"

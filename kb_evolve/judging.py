@@ -1,0 +1,82 @@
+"""The configured judge: its workbench, and the jobs it is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fitness.evaluation import PROTOCOL, Evaluation, Job
+from kb_evolve.config import Config, ConfigError, flags_layer, resolve
+from problems.problem import Problem, ProblemError
+
+
+def open_workbench(config: Config) -> Any:
+    """The workbench for the configured device; ConfigError for a backend or device that is not known."""
+    from fitness.workbench import Workbench
+
+    check_backend(config.run.backend)
+    return Workbench(device=config.run.device, sandbox=config.judge.sandbox, builders=config.judge.builders)
+
+
+def check_backend(name: str) -> None:
+    """ConfigError for a backend that does not exist."""
+    from fitness.backends import names
+
+    if name not in names():
+        raise ConfigError(f"unknown backend {name!r}; this version knows: {', '.join(names())}")
+
+
+def make_job(problem: Problem, source: str, config: Config, incumbent_ms: float | None = None) -> Job:
+    """The job of judging `source` on `problem` as configured."""
+    return Job(
+        problem=problem.id,
+        problem_source=problem.source,
+        source=source,
+        backend=config.run.backend,
+        device=config.run.device,
+        precision=config.run.precision,
+        allow_fast_math=config.judge.allow_fast_math,
+        incumbent_ms=incumbent_ms,
+        timeout_s=config.judge.timeout_s,
+        build_timeout_s=config.judge.build_timeout_s,
+        memory_bytes=config.judge.memory_bytes,
+    )
+
+
+def evaluation_key(job: Job, problem_sha256: str) -> tuple[str, ...]:
+    """Under which an evaluation is stored and found again; results under different rules never meet."""
+    rules = f"{job.precision}+fast-math" if job.allow_fast_math else job.precision
+    return (job.source_sha256, problem_sha256, job.device, rules, PROTOCOL)
+
+
+def evaluate(
+    kernel: str | Path, problem: str | Problem, *, workbench: Any = None, **options: Any
+) -> Evaluation:
+    """What the judge says about one kernel.
+
+    `kernel` is a Path, or a string: the source itself when it has line breaks, otherwise a path. Options are
+    the configuration's keys (`backend="cpp"`, `device="cpu"`, `precision="fp32"`). Raises ProblemError,
+    ConfigError, or JudgeError when this machine cannot judge.
+    """
+    config = resolve(flags_layer(options))
+    if isinstance(problem, str):
+        from problems.catalogue import load
+
+        problem = load(problem, config.run.kernelbench or None)
+    job = make_job(problem, read_kernel(kernel), config)
+    if workbench is not None:
+        return workbench.evaluate(job)
+    with open_workbench(config) as own:
+        return own.evaluate(job)
+
+
+def read_kernel(kernel: str | Path) -> str:
+    """A kernel's source; ProblemError when its file cannot be read."""
+    if isinstance(kernel, str) and "\n" in kernel:
+        return kernel
+    try:
+        return Path(kernel).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(
+            f"the kernel {kernel} cannot be read: {error}; give the path of a Python file"
+        ) from error

@@ -1,0 +1,122 @@
+"""Candidates on their way to a verdict: build, measure, measure again; no store, no population.
+
+Builds overlap each other and the one measurement. What a broken judge or a noisy machine costs is
+handled here: NO_VERDICT is measured again twice, a JudgeError is retried once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
+from islands.candidate import Candidate
+from kb_evolve.executors import Pools
+
+log = logging.getLogger(__name__)
+
+NO_VERDICT_RETRIES = 2
+JUDGE_RETRIES = 1
+
+
+@dataclass(slots=True)
+class Work:
+    """One candidate between its recording and its telling."""
+
+    candidate: Candidate
+    job: Job
+    artifact: Any = None
+    evaluation: Evaluation | None = None
+    """The newest answer of the workbench."""
+    first: Evaluation | None = None
+    """The answer that made it a new best; `evaluation` is then a second, fresh one."""
+    followers: list[Candidate] = field(default_factory=list)
+    """Candidates with the same source, told with the same evaluation."""
+    noisy: int = 0
+    judge_failures: int = 0
+
+
+class Pipeline:
+    """The works in flight; `wait` on `futures`, then `advance` each that is done."""
+
+    def __init__(self, workbench: Any, pools: Pools) -> None:
+        self._workbench = workbench
+        self._pools = pools
+        self.building: dict[Future[Any], Work] = {}
+        self.measuring: dict[Future[Any], Work] = {}
+
+    @property
+    def futures(self) -> list[Future[Any]]:
+        return [*self.building, *self.measuring]
+
+    def works(self) -> list[Work]:
+        """What is in flight, in no order."""
+        return [*self.building.values(), *self.measuring.values()]
+
+    def start(self, work: Work) -> None:
+        """Queues the build, the measurement follows."""
+        self.building[self._pools.building.submit(self._workbench.build, work.job)] = work
+
+    def again(self, work: Work) -> None:
+        """Queues a fresh, complete measurement of a work that has an evaluation."""
+        work.job = dataclasses.replace(work.job, incumbent_ms=None)
+        work.noisy = 0
+        self._measure(work)
+
+    def advance(self, future: Future[Any]) -> Work | None:
+        """The work of a future that is done, if it has its evaluation now; None while it goes on.
+
+        Raises JudgeError when the judge has failed twice on the same work.
+        """
+        if future in self.building:
+            return self._built(future, self.building.pop(future))
+        return self._measured(future, self.measuring.pop(future))
+
+    def cancel_queued(self) -> None:
+        """Forgets what waits for a thread and every build; keeps the measurement that is running."""
+        for future in list(self.building):
+            future.cancel()
+            del self.building[future]
+        for future in list(self.measuring):
+            if future.cancel():
+                del self.measuring[future]
+
+    def _built(self, future: Future[Any], work: Work) -> Work | None:
+        try:
+            work.artifact = future.result()
+        except JudgeError as error:
+            self._excuse(work, error)
+            self.start(work)
+            return None
+        if work.artifact.failure is not None:
+            work.evaluation = work.artifact.failure
+            return work
+        self._measure(work)
+        return None
+
+    def _measured(self, future: Future[Any], work: Work) -> Work | None:
+        try:
+            work.evaluation = future.result()
+        except JudgeError as error:
+            self._excuse(work, error)
+            self._measure(work)
+            return None
+        if work.evaluation.verdict is Verdict.NO_VERDICT and work.noisy < NO_VERDICT_RETRIES:
+            work.noisy += 1
+            log.info("no verdict, measuring again id=%s try=%d", work.candidate.id, work.noisy)
+            self._measure(work)
+            return None
+        return work
+
+    def _measure(self, work: Work) -> None:
+        future = self._pools.measuring.submit(self._workbench.measure, work.job, work.artifact)
+        self.measuring[future] = work
+
+    def _excuse(self, work: Work, error: JudgeError) -> None:
+        work.judge_failures += 1
+        if work.judge_failures > JUDGE_RETRIES:
+            raise error
+        log.warning("judge failed, trying once more id=%s error=%s", work.candidate.id, error)

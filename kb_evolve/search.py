@@ -1,0 +1,195 @@
+"""The search: opens what it needs, drives the loop, says what it found."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fitness.evaluation import JudgeError
+from islands.candidate import Evaluated
+from islands.population import Population
+from islands.run import Run
+from islands.store import Store, open_store
+from kb_evolve.budget import Budget, earlier_seconds
+from kb_evolve.config import Config, Layer, flags_layer, merge, read_toml, resolve
+from kb_evolve.executors import Pools, local_pools
+from kb_evolve.judging import check_backend, open_workbench
+from kb_evolve.live import Progress
+from kb_evolve.loop import Loop, Parts
+from kb_evolve.session import first_kernel, open_run
+from kb_evolve.stop import Stop
+from problems.problem import Problem
+
+StopReason = Literal["budget", "exhausted", "interrupted", "seed_failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search found, and why it stopped."""
+
+    run: Run
+    stop: StopReason
+    reason: str
+    """Why it stopped, in a sentence."""
+    best: Evaluated | None
+    first: Evaluated | None
+    """The seed, as it was judged in this run."""
+    lineage: tuple[Evaluated, ...]
+    """From the seed to the best, first parents only."""
+    evaluations: int
+    attempts: dict[str, int]
+    """Attempts by outcome."""
+    verdicts: dict[str, int]
+    """Candidates by verdict."""
+    elapsed_s: float
+
+
+class Search:
+    """A search for a faster kernel; `run` blocks until its budget is used, and goes on when called again."""
+
+    def __init__(
+        self,
+        problem: str | Problem = "",
+        *,
+        config: str | Path | None = None,
+        workbench: Any = None,
+        show: Callable[[Progress], None] | None = None,
+        **options: Any,
+    ) -> None:
+        """Options are the configuration's keys: `evaluations=60`, `backend="cpp"`, `run="night"`.
+
+        `workbench` stands in for the real one, such as `fitness.replay.Replay`; the caller closes it. Raises
+        ConfigError for an option that does not exist or cannot be used.
+        """
+        layers = [read_toml(config)] if config is not None else []
+        if isinstance(problem, str) and problem:
+            layers.append({"run": {"problem": problem}})
+        self.given: Layer = merge(*layers, flags_layer(options))
+        self.config = resolve(self.given)
+        self._problem = problem if isinstance(problem, Problem) else None
+        self._workbench = workbench
+        self.show = show or _show_nothing
+
+    def run(self) -> Outcome:
+        """Searches, or goes on with the stored run of that name, until a limit or a signal stops it.
+
+        Raises ProblemError, ConfigError and StoreError for what cannot be used, JudgeError when the judge
+        fails twice on one candidate: what was told until then is kept, and calling again goes on.
+        """
+        problem = self.load_problem()
+        if self._workbench is None:
+            check_backend(self.config.run.backend)
+        first_kernel(problem, self.config)
+        with open_store(self.config.run.db) as store:
+            run, config = open_run(store, problem, self.given)
+            with store.lease(run.id), Stop() as stop, contextlib.ExitStack() as stack:
+                workbench = self._workbench or stack.enter_context(open_workbench(config))
+                stop.on_second(workbench.close)
+                pools = local_pools(
+                    thinkers=0 if config.run.in_order else config.run.thinkers, builders=config.judge.builders
+                )
+                stack.callback(pools.close)
+                loop = Loop(self._parts(run, problem, config, store, workbench, pools, stop))
+                end, reason = _drive(loop, first_kernel(problem, config))
+                return _outcome(loop, end, reason)
+
+    def load_problem(self) -> Problem:
+        """The problem; ProblemError when it cannot be found or read."""
+        if self._problem is not None:
+            return self._problem
+        from problems.catalogue import load
+
+        return load(self.config.run.problem, self.config.run.kernelbench or None)
+
+    def _parts(
+        self,
+        run: Run,
+        problem: Problem,
+        config: Config,
+        store: Store,
+        workbench: Any,
+        pools: Pools,
+        stop: Stop,
+    ) -> Parts:
+        return Parts(
+            run=run,
+            problem=problem,
+            config=config,
+            store=store,
+            population=Population(config.population, run.id, run.seed),
+            chooser=open_chooser(config),
+            workbench=workbench,
+            pools=pools,
+            budget=Budget(
+                config.budget,
+                evaluations=store.counts(run.id).measured,
+                earlier_s=earlier_seconds(store.events(run.id), store.attempts(run.id)),
+            ),
+            stop=stop,
+            show=self.show,
+        )
+
+
+def open_chooser(config: Config) -> Any:
+    """The configured mutators, as one chooser."""
+    from mutators import registry
+    from mutators.choose import Chooser
+
+
+def _drive(loop: Loop, source: str) -> tuple[StopReason, str]:
+    """Runs the loop between its `started` and `stopped` events."""
+    store, run = loop.store, loop.run
+    store.add_event(run.id, "started", {"config": loop.config.to_layer()})
+    end, reason = "judge_failed", "the search was ended by an error"
+    try:
+        loop.resume()
+        loop.plant(source)
+        end, reason = loop.drive()
+        return end, reason
+    except JudgeError as error:
+        reason = str(error)
+        raise
+    finally:
+        loop.parts.show(loop.progress())
+        store.add_event(run.id, "stopped", {"stop": end, "reason": reason, "best": _best_id(loop)})
+
+
+def _outcome(loop: Loop, end: StopReason, reason: str) -> Outcome:
+    history = loop.store.history(loop.run.id)
+    counts = loop.store.counts(loop.run.id)
+    best = loop.population.best()
+    return Outcome(
+        run=loop.run,
+        stop=end,
+        reason=reason,
+        best=best,
+        first=next((evaluated for evaluated in history if evaluated.candidate.generation == 0), None),
+        lineage=lineage_of(best, history),
+        evaluations=loop.budget.evaluations,
+        attempts=counts.attempts,
+        verdicts=counts.verdicts,
+        elapsed_s=loop.budget.elapsed_s,
+    )
+
+
+def lineage_of(evaluated: Evaluated | None, history: Sequence[Evaluated]) -> tuple[Evaluated, ...]:
+    """The candidate's ancestors through first parents, oldest first, itself last."""
+    by_id = {entry.candidate.id: entry for entry in history}
+    chain: list[Evaluated] = []
+    while evaluated is not None:
+        chain.append(evaluated)
+        parent_ids = evaluated.candidate.parent_ids
+        evaluated = by_id.get(parent_ids[0]) if parent_ids else None
+    return tuple(reversed(chain))
+
+
+def _best_id(loop: Loop) -> str:
+    best = loop.population.best()
+    return best.candidate.id if best else ""
+
+
+def _show_nothing(_: Progress) -> None:
+    """The display of a search that is driven from Python."""

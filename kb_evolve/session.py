@@ -1,0 +1,105 @@
+"""From what was asked for to a run in the database: a new one, or the stored one to go on with."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from islands.run import Run, new_run_id, utc_now
+from islands.store import Store
+from kb_evolve.config import Config, ConfigError, Layer, check_resumable, merge, resolve
+from kb_evolve.judging import read_kernel
+from problems.problem import Problem, ProblemError
+
+log = logging.getLogger(__name__)
+
+
+def open_run(store: Store, problem: Problem, given: Layer) -> tuple[Run, Config]:
+    """The run of that name with its configuration; created when the database has none.
+
+    A stored run goes on with its own configuration, changed only where `given` says so. ConfigError when
+    that would make it another run; StoreError when the database refuses.
+    """
+    name = run_name(problem, resolve(given))
+    stored = store.find_run(name)
+    if stored is None:
+        config = resolve(given)
+        run = _new_run(name, problem, config)
+        store.create_run(run)
+        return run, config
+    if stored.problem_sha256 != problem.sha256:
+        raise ConfigError(
+            f"run {name!r} in {store.path} searches problem {stored.problem_id} with sha256 "
+            f"{stored.problem_sha256[:12]}, but {problem.id} now has {problem.sha256[:12]}: "
+            f"restore the problem's file, or start another run with --run NAME"
+        )
+    before = last_config(store, stored)
+    check_resumable(before, given, name=name)
+    return stored, resolve(before, given)
+
+
+def last_config(store: Store, run: Run) -> Layer:
+    """The configuration that the run's last part went by."""
+    started = [event for event in store.events(run.id) if event.kind == "started"]
+    return merge(run.config, started[-1].fields["config"] if started else {})
+
+
+def run_name(problem: Problem, config: Config) -> str:
+    """The name that was given, else one that says what is searched, so that the same command resumes."""
+    if config.run.name:
+        return config.run.name
+    return "-".join(
+        [problem.name, config.run.backend, config.run.device.replace(":", ""), config.run.precision]
+    )
+
+
+def first_kernel(problem: Problem, config: Config) -> str:
+    """Source of the first candidate: `start`, else the bundled seed. ProblemError when there is none."""
+    if config.run.start:
+        return read_kernel(Path(config.run.start))
+    if problem.seed is not None and config.run.backend == "cpp":
+        return problem.seed
+    raise ProblemError(
+        f"{problem.id} has no bundled first kernel for backend {config.run.backend}: write a correct one, "
+        f"however slow, with a class ModelNew, and give its path with --start KERNEL.py"
+    )
+
+
+def _new_run(name: str, problem: Problem, config: Config) -> Run:
+    layer: dict[str, Any] = config.to_layer()
+    return Run(
+        id=new_run_id(),
+        name=name,
+        problem_id=problem.id,
+        problem_sha256=problem.sha256,
+        problem_source=problem.source,
+        backend=config.run.backend,
+        device=config.run.device,
+        precision=config.run.precision,
+        config=layer,
+        seed=config.run.seed,
+        budget=layer["budget"],
+        git_commit=git_commit(),
+        started_at=utc_now(),
+    )
+
+
+def git_commit() -> str:
+    """The commit of the checkout that this program runs from; empty without a checkout or without git."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return ""
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        log.info("no git commit recorded: %s", error)
+        return ""
+    return answer.stdout.strip()
