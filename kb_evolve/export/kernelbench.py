@@ -1,0 +1,186 @@
+"""A run's best kernels in the folder layout of KernelBench, with the evidence for them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from islands.candidate import Evaluated
+from islands.run import Run
+from kb_evolve.export.portable import portable
+from kb_evolve.report import series
+
+SAMPLES = 8
+"""Kernels that are exported at most."""
+
+
+class ExportError(Exception):
+    """A run that cannot be exported; says why and what to do."""
+
+
+def export_run(
+    run: Run, history: Sequence[Evaluated], out_dir: Path, level: int, problem_id: int
+) -> list[Path]:
+    """Writes `runs/<run name>/` below `out_dir`; returns the files' paths, sample 0 first.
+
+    Sample 0 is the elite; further distinct kernels of the Pareto front follow, the fastest first. Next to
+    `level_L_problem_P_sample_S_kernel.py` stand `eval_results.json` and `generation_config.yaml` in
+    KernelBench's layout, `reference.py`, `check.py` (compares and times both with torch alone) and
+    `provenance.json` (our evaluations, hashes, ids and the sources as evolved).
+
+    Raises ExportError when the run has no correct candidate or the numbers are not KernelBench's.
+    """
+    if level < 1 or problem_id < 1:
+        raise ExportError(
+            f"level and problem must be whole numbers from 1 on, found {level} and {problem_id}"
+        )
+    winners = samples(history)
+    if not winners:
+        raise ExportError(
+            f"run {run.name!r} has no correct candidate among {len(history)} evaluated, so there is "
+            "nothing to export; resume the run or see its report for the reasons"
+        )
+    folder = Path(out_dir) / "runs" / folder_name(run.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"level_{level}_problem_{problem_id}_sample_{n}_kernel.py" for n in range(len(winners))]
+    contents = {name: kernel_text(each) for name, each in zip(names, winners, strict=True)}
+    contents["eval_results.json"] = _json(eval_results(run, winners, problem_id), indent=4)
+    contents["generation_config.yaml"] = _generation_config(run, level, problem_id, len(winners))
+    contents["provenance.json"] = _json(provenance(run, winners, contents), indent=2)
+    contents["reference.py"] = run.problem_source
+    contents["check.py"] = (Path(__file__).parent / "carried" / "check.py").read_text(encoding="utf-8")
+    _remove_stale(folder, level, problem_id, names)
+    return [_write(folder / name, text) for name, text in contents.items()]
+
+
+def samples(history: Sequence[Evaluated]) -> list[Evaluated]:
+    """The elite, then the Pareto front's other sources, the fastest first; at most SAMPLES."""
+    elite = series.best(history)
+    if elite is None:
+        return []
+    others = [each for each in series.pareto_front(history) if _sha256(each) != _sha256(elite)]
+    return [elite, *others][:SAMPLES]
+
+
+def kernel_text(each: Evaluated) -> str:
+    """The exported file: the source, able to build without ninja where its form allows that."""
+    return portable(each.candidate.source) or each.candidate.source
+
+
+def eval_results(run: Run, winners: Sequence[Evaluated], problem_id: int) -> dict[str, Any]:
+    """KernelBench's `eval_results.json`: {"<problem>": [one entry for each sample]}; times in ms."""
+    return {str(problem_id): [_entry(run, each, sample_id) for sample_id, each in enumerate(winners)]}
+
+
+def provenance(run: Run, winners: Sequence[Evaluated], contents: dict[str, str]) -> dict[str, Any]:
+    """What KernelBench's layout has no place for: our evaluations, hashes, ids, sources as evolved."""
+    import dataclasses
+    import hashlib
+
+    described = dataclasses.asdict(run)
+    del described["problem_source"]
+    kernels = [
+        {
+            "sample_id": sample_id,
+            "file": name,
+            "file_sha256": hashlib.sha256(contents[name].encode()).hexdigest(),
+            "builds_without_ninja": contents[name] != each.candidate.source,
+            "candidate_id": each.candidate.id,
+            "parent_ids": list(each.candidate.parent_ids),
+            "generation": each.candidate.generation,
+            "island": each.candidate.island,
+            "mutator": each.candidate.mutator,
+            "rationale": each.candidate.rationale,
+            "source_sha256": each.candidate.source_sha256,
+            "source": each.candidate.source,
+            "evaluation": each.evaluation.to_json(),
+        }
+        for sample_id, (name, each) in enumerate(zip(contents, winners, strict=False))
+    ]
+    return {"generator": "kb_evolve", "run": described, "samples": kernels}
+
+
+def folder_name(name: str) -> str:
+    """The run's name as one safe folder name: letters, digits, `.`, `_` and `-`, not hidden."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".")[:100] or "run"
+
+
+def _entry(run: Run, each: Evaluated, sample_id: int) -> dict[str, Any]:
+    """One sample. KernelBench reports a mean; ours is the median, and its spread is in the metadata."""
+    evaluation = each.evaluation
+    runtime_ms = _three_digits(evaluation.kernel_ms)
+    hardware = evaluation.device_name or run.device
+    return {
+        "sample_id": sample_id,
+        "compiled": True,
+        "correctness": evaluation.kernelbench_correct is not False,
+        "metadata": {
+            "hardware": hardware,
+            "device": run.device,
+            "correctness_trials": f"({evaluation.draws} / {evaluation.draws})",
+            "kb_evolve": {
+                "candidate_id": each.candidate.id,
+                "source_sha256": each.candidate.source_sha256,
+                "statistic": "runtime and mean hold the median of the timed rounds",
+                "kernel_ms_ci": evaluation.kernel_ms_ci,
+                "baseline": evaluation.baseline,
+                "reference_ms": evaluation.reference_ms,
+                "speedup": evaluation.speedup,
+                "speedup_ci": evaluation.speedup_ci,
+                "verdict": evaluation.verdict.value,
+            },
+        },
+        "runtime": runtime_ms,
+        "runtime_stats": {
+            "mean": runtime_ms,
+            "std": None,
+            "min": None,
+            "max": None,
+            "num_trials": evaluation.rounds,
+            "hardware": hardware,
+            "device": run.device,
+        },
+    }
+
+
+def _generation_config(run: Run, level: int, problem_id: int, count: int) -> str:
+    """The settings that KernelBench's scripts know, as YAML (each value in JSON's notation)."""
+    settings = {
+        "run_name": folder_name(run.name),
+        "dataset_src": "local",
+        "level": level,
+        "subset": [problem_id, problem_id],
+        "num_samples": count,
+        "backend": run.backend,
+        "precision": run.precision,
+        "generator": "kb_evolve",
+    }
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
+
+
+def _remove_stale(folder: Path, level: int, problem_id: int, names: Sequence[str]) -> None:
+    """Removes samples of an earlier export that this one does not write."""
+    for path in folder.glob(f"level_{level}_problem_{problem_id}_sample_*_kernel.py"):
+        if path.name not in names:
+            path.unlink()
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode())
+    return path
+
+
+def _json(document: Any, indent: int) -> str:
+    return json.dumps(document, indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _sha256(each: Evaluated) -> str:
+    return each.candidate.source_sha256
+
+
+def _three_digits(value: float | None) -> float:
+    """KernelBench keeps three significant digits."""
+    return float(f"{value:.3g}") if value is not None else -1.0
