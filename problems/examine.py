@@ -1,0 +1,279 @@
+"""The child that runs a problem's code to describe it: started by problems/child.py, and only by it.
+
+Reads one JSON request from standard input and writes JSON lines to the descriptor it is given: the stage it
+is in (so that a hang has a place), then the anatomy, the CPU's peaks and the admission findings, or a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import inspect
+import json
+import os
+import resource
+import signal
+import sys
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from problems import admission, roofline
+from problems.anatomy import Anatomy, TensorForm
+from problems.census import Census
+
+REAL_BYTES = 64 << 20
+"""Up to this size inputs and weights are traced on real tensors: a forward call is then cheaper than the
+2 s that torch 2.13 takes to import what fake tensors need."""
+AUDIT_BYTES = 256 << 20
+"""Largest inputs, and largest outputs, of a problem that is audited."""
+AUDIT_WEIGHT_BYTES = 2 << 30
+MODEL_SEED = 42
+"""KernelBench seeds every Model with 42 (src/kernelbench/eval.py)."""
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class StageFailed(Exception):
+    """The problem's own code failed in a stage; `__cause__` is what it raised."""
+
+    def __init__(self, stage: str, cause: BaseException) -> None:
+        super().__init__(stage)
+        self.stage = stage
+        self.__cause__ = cause
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A loaded problem file, with a way to tell which part of it runs."""
+
+    module: types.ModuleType
+    tell: Tell
+
+    def inputs(self) -> list[Any]:
+        with self.stage("get_inputs()"):
+            inputs = self.module.get_inputs()
+            if not isinstance(inputs, (list, tuple)):
+                raise TypeError(f"expected a list of forward's arguments, found {type(inputs).__name__}")
+            if not any(isinstance(value, torch.Tensor) for value in inputs):
+                raise TypeError(f"expected at least one tensor among forward's arguments, found {inputs!r:.200}")
+        return list(inputs)
+
+    def model(self) -> torch.nn.Module:
+        torch.manual_seed(MODEL_SEED)
+        with self.stage("get_init_inputs()"):
+            arguments = self.module.get_init_inputs()
+        with self.stage("Model(...)"):
+            model = self.module.Model(*arguments)
+            if not isinstance(model, torch.nn.Module):
+                raise TypeError(f"expected Model to be a torch.nn.Module, found {type(model).__name__}")
+        return model
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        self.tell({"stage": name})
+        try:
+            yield
+        except BaseException as error:
+            raise StageFailed(name, error) from error
+
+
+def main(answer_fd: int) -> None:
+    """Answer the request on standard input, then end without running the problem's exit handlers."""
+    _contain()
+    os.set_inheritable(answer_fd, False)
+    request = json.load(sys.stdin)
+    resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"],) * 2)
+
+    def tell(message: dict[str, Any]) -> None:
+        line = memoryview(json.dumps(message).encode() + b"\n")
+        while line:
+            line = line[os.write(answer_fd, line) :]
+
+    try:
+        examine(request, tell)
+    except StageFailed as failed:
+        assert failed.__cause__ is not None
+        _print_own_frames(failed.__cause__)
+        words = "".join(traceback.format_exception_only(failed.__cause__)).strip()
+        tell({"failure": {"stage": failed.stage, "error": words[:1000]}})
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os._exit(0)
+
+
+def examine(request: dict[str, Any], tell: Tell) -> None:
+    """Load the file, then tell its anatomy, this CPU's peaks and the admission findings."""
+    warnings.simplefilter("ignore")
+    program = load(request["source"], tell)
+    with torch.no_grad():
+        anatomy = trace(program)
+        tell({"anatomy": anatomy.to_json()})
+        tell({"stage": "measuring the CPU"})
+        cpu = roofline.measure_cpu()
+        tell({"cpu": {"name": cpu.name, "bytes_per_s": cpu.bytes_per_s, "flop_per_s": cpu.flop_per_s}})
+        tell({"stage": "admission audit"})
+        findings, outcome = audit(program, anatomy, request["audit_s"])
+    tell({"findings": findings, "audit": outcome})
+
+
+def load(source: str, tell: Tell) -> Program:
+    """The problem as a module `problem`, from a file of that name so that tracebacks can quote it."""
+    Path("problem.py").write_bytes(source.encode())
+    module = types.ModuleType("problem")
+    module.__file__ = os.path.abspath("problem.py")
+    sys.modules["problem"] = module
+    program = Program(module, tell)
+    with program.stage("importing the file"):
+        exec(compile(source, "problem.py", "exec"), module.__dict__)
+    return program
+
+
+def trace(program: Program) -> Anatomy:
+    """The anatomy, from whichever way of running the problem works and fits in memory."""
+    nbytes = _bytes_on_meta(program)
+    if nbytes is None:
+        ways = (_trace_fake, _trace_mixed, _trace_real)
+    elif nbytes <= REAL_BYTES:
+        ways = (_trace_real, _trace_fake, _trace_mixed)
+    else:
+        ways = (_trace_fake, _trace_mixed)
+    failures = {}
+    for way in ways:
+        try:
+            return way(program)
+        except StageFailed as failed:
+            failures[way] = failed
+    raise failures.get(_trace_real) or failures[ways[-1]]
+
+
+def _bytes_on_meta(program: Program) -> int | None:
+    """Bytes of inputs and weights, from tensors without memory; None if the problem does not run on them."""
+    try:
+        with torch.device("meta"):
+            tensors = [*_tensors(program.inputs()), *_weights(program.model())]
+    except StageFailed:
+        return None
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _trace_real(program: Program) -> Anatomy:
+    return _trace("real tensors", program, program.model(), program.inputs())
+
+
+def _trace_fake(program: Program) -> Anatomy:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return _trace("fake tensors", program, program.model(), program.inputs())
+
+
+def _trace_mixed(program: Program) -> Anatomy:
+    """For models whose constructor reads values, as `torch.linspace(...).tolist()`."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    model = program.model()
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        for module in model.modules():
+            for table in (module._parameters, module._buffers):
+                table.update({name: mode.from_tensor(t) for name, t in table.items() if t is not None})
+        return _trace("fake inputs, real weights", program, model, program.inputs())
+
+
+def _trace(traced: str, program: Program, model: torch.nn.Module, inputs: list[Any]) -> Anatomy:
+    weights = _weights(model)
+    census = Census([*_tensors(inputs), *weights])
+    with program.stage("Model.forward"):
+        with census:
+            outputs = _tensors(model(*inputs))
+        if not outputs:
+            raise TypeError("expected forward to return a tensor or a tuple of tensors, found none")
+    named = list(zip(_argument_names(model, len(inputs)), inputs, strict=True))
+    output_forms = [_form("output" if len(outputs) == 1 else f"output.{i}", t) for i, t in enumerate(outputs)]
+    return Anatomy(
+        traced=traced,
+        inputs=tuple(_form(name, tensor) for name, value in named for tensor in _tensors(value)),
+        arguments=tuple(f"{name}={value!r:.80}" for name, value in named if not _tensors(value)),
+        outputs=tuple(output_forms),
+        parameter_count=sum(parameter.numel() for parameter in model.parameters()),
+        parameter_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+        matmul_flop=census.matmul_flop,
+        pointwise_ops=census.pointwise_ops,
+        bytes_moved=census.bytes_read + sum(form.nbytes for form in output_forms),
+        reduction_length=census.reduction_length,
+        operators=dict(census.operators),
+    )
+
+
+def audit(program: Program, anatomy: Anatomy, budget_s: float) -> tuple[list[dict[str, Any]], str]:
+    """(findings as JSON, `done` or why there are none)."""
+    for what, nbytes, most in (
+        ("inputs", anatomy.input_bytes, AUDIT_BYTES),
+        ("outputs", anatomy.output_bytes, AUDIT_BYTES),
+        ("weights", anatomy.parameter_bytes, AUDIT_WEIGHT_BYTES),
+    ):
+        if nbytes > most:
+            return [], f"skipped: {what} are {nbytes >> 20} MiB, more than {most >> 20} MiB"
+    try:
+        model = program.model()
+
+        def forward(*inputs: Any) -> list[torch.Tensor]:
+            outputs = _tensors(model(*inputs))
+            return [torch.view_as_real(t) if t.is_complex() else t for t in outputs]
+
+        findings = admission.audit(program.module.get_inputs, forward, budget_s)
+    except admission.AuditSkipped as skipped:
+        return [], str(skipped)
+    except BaseException as error:  # the problem's own code: sys.exit included
+        return [], f"ended early: {traceback.format_exception_only(error)[-1].strip():.300}"
+    return Anatomy.findings_to_json(findings), "done"
+
+
+def _argument_names(model: torch.nn.Module, count: int) -> list[str]:
+    with contextlib.suppress(TypeError, ValueError):
+        parameters = inspect.signature(model.forward).parameters.values()
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return [names[i] if i < len(names) else f"input{i}" for i in range(count)]
+    return [f"input{i}" for i in range(count)]
+
+
+def _form(name: str, tensor: torch.Tensor) -> TensorForm:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    nbytes = tensor.numel() * tensor.element_size()
+    return TensorForm(name, tuple(tensor.shape), dtype, nbytes, tensor.is_contiguous())
+
+
+def _weights(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [*model.parameters(), *model.buffers()]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in a value, its lists, tuples and dicts, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [tensor for entry in value for tensor in _tensors(entry)] if isinstance(value, (list, tuple)) else []
+
+
+def _contain() -> None:
+    """Die with the parent, leave no core file, write no large file."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 20, 256 << 20))
+    if sys.platform == "linux":
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG in linux/prctl.h
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+
+
+def _print_own_frames(error: BaseException) -> None:
+    """Print a traceback without the frames of this file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != "problem.py":
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace, limit=-6, file=sys.stderr)
