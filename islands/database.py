@@ -61,8 +61,8 @@ def _prepare(db: Database, path: Path, read_only: bool) -> None:
     if read_only:
         if version < SCHEMA_VERSION:
             raise StoreError(
-                f"{path} has schema version {version}, this kb_evolve reads version {SCHEMA_VERSION}. Open it "
-                f"once for writing (any `kb-evolve run` on it) and it is migrated in place."
+                f"{path} has schema version {version}, this kb_evolve reads version {SCHEMA_VERSION}. Open "
+                f"it once for writing (any `kb-evolve run` on it) and it is migrated in place."
             )
         return
     _enable_wal(db, path)
@@ -134,17 +134,23 @@ def immediate(db: Database) -> Iterator[None]:
 
 def _refuse_path(path: Path, read_only: bool) -> None:
     if path.is_dir():
-        raise StoreError(f"{path} is a folder, expected a database file. Name a file in it: --db {path / 'kb_evolve.db'}")
+        raise StoreError(
+            f"{path} is a folder, expected a database file. Name a file in it: --db {path / 'kb_evolve.db'}"
+        )
     folder = path.resolve().parent
     if not folder.is_dir():
-        raise StoreError(f"the folder {folder} of the database {path.name} does not exist. Create it, or name another file.")
+        raise StoreError(
+            f"the folder {folder} of the database {path.name} does not exist. Create it, or name another."
+        )
     if read_only and not path.exists():
-        raise StoreError(f"there is no database at {path}. `kb-evolve run` creates one; --db names another file.")
+        raise StoreError(
+            f"there is no database at {path}. `kb-evolve run` creates one; --db names another file."
+        )
     kind = file_system(path.resolve(), _mounts())
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreError(
             f"{path} lies on a network file system ({kind}), where SQLite loses data: locks and the shared "
-            f"memory of the write-ahead log do not reach other machines. Name a file on a local disk with --db."
+            f"memory of the write-ahead log do not reach other machines. Name a file on a local disk (--db)."
         )
     if not read_only:
         _refuse_unwritable(path, folder)
@@ -153,11 +159,13 @@ def _refuse_path(path: Path, read_only: bool) -> None:
 
 def _refuse_unwritable(path: Path, folder: Path) -> None:
     if path.exists() and not _writable(path):
-        raise StoreError(f"{path} is read-only for this user. Make it writable, or name another file with --db.")
+        raise StoreError(
+            f"{path} is read-only for this user. Make it writable, or name another file with --db."
+        )
     if not _writable(folder):
         raise StoreError(
-            f"the folder {folder} is read-only for this user, and the database {path.name} needs its -wal and "
-            f"-shm files beside it. Make the folder writable, or name a file in another one with --db."
+            f"the folder {folder} is read-only for this user, and the database {path.name} needs its -wal "
+            f"and -shm files beside it. Make the folder writable, or name a file in another one with --db."
         )
 
 
@@ -170,7 +178,9 @@ def _refuse_other_formats(path: Path) -> None:
         with path.open("rb") as file:
             head = file.read(len(MAGIC))
     except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}. Make it readable, or name another file.") from error
+        raise StoreError(
+            f"{path} cannot be read: {error.strerror}. Make it readable, or name another file."
+        ) from error
     if head and head != MAGIC:
         raise StoreError(
             f"{path} is not a SQLite database: it begins with {head!r}, expected {MAGIC!r}; nothing was "
@@ -227,11 +237,11 @@ def _corrupt(path: Path, finding: str) -> StoreError:
 ADVICE = {
     "SQLITE_FULL": "the disk is full; the last record was not kept, everything before it was. Free space and "
     "run the same command again: it resumes.",
-    "SQLITE_IOERR": "the disk failed to read or write; the last record was not kept. Check the disk, then run "
-    "the same command again: it resumes.",
-    "SQLITE_BUSY": f"another process has held the write lock for {BUSY_TIMEOUT_S:.0f} s. See who has the file "
-    "open (`fuser` names it), end it, then run the same command again.",
-    "SQLITE_READONLY": "the file or its folder is read-only. Make both writable, or name another file with --db.",
+    "SQLITE_IOERR": "the disk failed to read or write; the last record was not kept. Check the disk, then "
+    "run the same command again: it resumes.",
+    "SQLITE_BUSY": f"another process has held the write lock for {BUSY_TIMEOUT_S:.0f} s. See who has the "
+    "file open (`fuser` names it), end it, then run the same command again.",
+    "SQLITE_READONLY": "the file or its folder is read-only. Make both writable, or name another (--db).",
     "SQLITE_CANTOPEN": "the file, or its -wal and -shm files, cannot be opened. Check that file and folder "
     "are readable and writable and that open files are not at their limit.",
 }
@@ -250,3 +260,15 @@ def translated(path: Path) -> Iterator[None]:
             raise _corrupt(path, str(error)) from error
         advice = ADVICE.get(name, "this is unexpected: report it with this text.")
         raise StoreError(f"{path}: {error} ({name or 'no code'}): {advice}") from error
+
+
+def broken(error: sqlite3.IntegrityError) -> str:
+    """What a violated constraint means for whoever wrote the row."""
+    name = error.sqlite_errorname
+    if name in ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY"):
+        return "it is recorded already. Nothing was written, so nothing is counted twice."
+    if name == "SQLITE_CONSTRAINT_FOREIGNKEY":
+        return "it refers to a run, an attempt or a parent that is not recorded. Record that first."
+    if name == "SQLITE_CONSTRAINT_TRIGGER":
+        return "records are appended and never changed."
+    return "the value is not one that the schema allows."

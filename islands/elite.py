@@ -18,11 +18,11 @@ def fitness(evaluation: Evaluation) -> float:
 def beats(challenger: Evaluation, holder: Evaluation | None) -> bool:
     """Does the challenger take the holder's place? One rule for cells, islands and the whole population.
 
-    A correct challenger beats no holder and any holder that is not correct. Otherwise, on the log scale, either
-    its 95% lower bound must lie above the holder's median, or its median must lie above the holder's by more
-    than the joint half-width of both intervals, sqrt(a^2 + b^2) with a below the challenger and b above the
-    holder (independent errors add in squares). A tie leaves the holder: equal kernels do not drift, and the
-    luck of one measurement is not taken for a gain.
+    A correct challenger beats no holder and any holder that is not correct. Otherwise, on the log scale,
+    either its 95% lower bound must lie above the holder's median, or its median must lie above the holder's
+    by more than the joint half-width of both intervals, sqrt(a^2 + b^2) with a below the challenger and b
+    above the holder (independent errors add in squares). A tie leaves the holder: equal kernels do not
+    drift, and the luck of one measurement is not taken for a gain.
     """
     if challenger.speedup is None or challenger.speedup_ci is None:
         return False

@@ -12,8 +12,8 @@ from islands.novelty import skeleton
 class Family:
     """Told candidates with the links between them.
 
-    Relatives of a candidate are its ancestors, its siblings (children of a parent of it), its descendants, and
-    its twins: programs of the same island that differ from it only in the values of tunables.
+    Relatives of a candidate are its ancestors, its siblings (children of a parent of it), its descendants,
+    and its twins: programs of the same island that differ from it only in the values of tunables.
     """
 
     def __init__(self) -> None:

@@ -3,12 +3,16 @@
 Each axis is a number cut into bins by its edges. What the judge measured (Evaluation.features) is preferred;
 where it measured nothing, the number is estimated from the source text:
 
-axis     unit     measured as                        otherwise
-threads  threads  features["threads"]                2 where the source starts threads (OpenMP, std::thread, ...), else 1
-vector   bit      features["vector_bits"]            widest intrinsics or -m flag named; 128 for -O3, -Ofast, simd; else 0
-size     byte     features["binary_bytes"]           16,000 + 80 per line of code (our lean seeds with g++ -O2, within 30%)
-memory   byte     features["peak_extra_bytes"],      0
+axis     unit     measured as                      otherwise
+threads  threads  features["threads"]              2 where the source starts threads (as by OpenMP), else 1
+vector   bit      features["vector_bits"]          what intrinsics or flags in the source ask for
+size     line     lines of code, from the source
+binary   byte     features["binary_bytes"]         0
+memory   byte     features["peak_extra_bytes"],    0
                   else peak_mem_bytes
+
+`size` reads the source because a library's size says little: bundled seeds of 35 to 96 lines, with g++ -O2
+or -O3, all make files of 15.0 to 15.7 kB (sections are rounded up to pages). `binary` is for large kernels.
 """
 
 from __future__ import annotations
@@ -24,13 +28,21 @@ from islands.candidate import Evaluated
 Coordinates = tuple[int, ...]
 """One bin number per axis, in the order of the configured axes."""
 
-PARALLEL = re.compile(r"#\s*pragma\s+omp\b[^\n]*\bparallel\b|\bstd::(?:jthread|thread|async)\b|\bparallel_for\b|\bpthread_create\b")
+PARALLEL = (
+    re.compile(r"#\s*pragma\s+omp\b[^\n]*\bparallel\b"),
+    re.compile(r"std::(?:jthread|thread|async)\b"),
+    re.compile(r"parallel_for\b"),
+    re.compile(r"pthread_create\b"),
+)
+"""One pattern each, because a pattern that begins with literal text is searched thirty times faster than an
+alternation (10 against 390 microseconds on 4 KB)."""
 
 VECTOR_BITS = (
-    (512, re.compile(r"\b_mm512_|\b__m512|-mavx512|\bvector_size\s*\(\s*64\s*\)")),
-    (256, re.compile(r"\b_mm256_|\b__m256|-mavx\b|-mavx2|-march=native|\bvector_size\s*\(\s*32\s*\)")),
-    (128, re.compile(r"\b_mm_|\b__m128|-O3|-Ofast|-ftree-vectorize|\bsimd\b|\bvector_size\s*\(\s*16\s*\)")),
+    (512, ("_mm512_", "__m512", "-mavx512", "vector_size(64)")),
+    (256, ("_mm256_", "__m256", "-mavx", "-march=native", "vector_size(32)")),
+    (128, ("_mm_", "__m128", "-O3", "-Ofast", "-ftree-vectorize", "simd", "vector_size(16)")),
 )
+"""Widest first: what in a source asks for vectors of that many bits."""
 
 CODE_LINE = re.compile(r"^\s*(?!//|\*|#(?!\s*(?:pragma|include|define|if|el|endif)))\S", re.MULTILINE)
 """A line that is neither blank nor only a comment, in Python or C++."""
@@ -55,7 +67,8 @@ def _threads(evaluated: Evaluated) -> float:
     measured = _measured(evaluated, "threads")
     if measured is not None:
         return measured
-    return 2.0 if PARALLEL.search(evaluated.candidate.source) else 1.0
+    source = evaluated.candidate.source
+    return 2.0 if any(pattern.search(source) for pattern in PARALLEL) else 1.0
 
 
 def _vector(evaluated: Evaluated) -> float:
@@ -63,14 +76,15 @@ def _vector(evaluated: Evaluated) -> float:
     if measured is not None:
         return measured
     source = evaluated.candidate.source
-    return float(next((bits for bits, pattern in VECTOR_BITS if pattern.search(source)), 0))
+    return float(next((bits for bits, words in VECTOR_BITS if any(word in source for word in words)), 0))
 
 
 def _size(evaluated: Evaluated) -> float:
-    measured = _measured(evaluated, "binary_bytes")
-    if measured is not None:
-        return measured
-    return 16_000.0 + 80.0 * len(CODE_LINE.findall(evaluated.candidate.source))
+    return float(len(CODE_LINE.findall(evaluated.candidate.source)))
+
+
+def _binary(evaluated: Evaluated) -> float:
+    return _measured(evaluated, "binary_bytes") or 0.0
 
 
 def _memory(evaluated: Evaluated) -> float:
@@ -81,8 +95,9 @@ def _memory(evaluated: Evaluated) -> float:
 AXES: Mapping[str, Axis] = {
     "threads": Axis((2,), _threads),
     "vector": Axis((128, 256, 512), _vector),
-    "size": Axis((18_000, 22_000, 30_000), _size),
-    "memory": Axis((64 << 10, 4 << 20, 64 << 20), _memory),
+    "size": Axis((50, 80, 120, 200), _size),
+    "binary": Axis((16_384, 32_768, 65_536), _binary),
+    "memory": Axis((1 << 20, 16 << 20, 128 << 20), _memory),
 }
 
 
@@ -90,6 +105,4 @@ def coordinates(
     evaluated: Evaluated, axes: tuple[str, ...], edges: Mapping[str, tuple[float, ...]]
 ) -> Coordinates:
     """The cell of `evaluated`; `edges` replaces an axis's own edges where it names one. `()` for no axes."""
-    return tuple(
-        bisect_right(edges.get(name, AXES[name].edges), AXES[name].read(evaluated)) for name in axes
-    )
+    return tuple(bisect_right(edges.get(name, AXES[name].edges), AXES[name].read(evaluated)) for name in axes)

@@ -32,7 +32,7 @@ class Owner:
 
     pid: int
     process_started: int
-    """Clock ticks since boot, field 22 of /proc/PID/stat: tells a process from a later one of the same pid."""
+    """Clock ticks since boot, field 22 of /proc/PID/stat: tells a process from a later one of its pid."""
     place: str
     """Boot and pid namespace: where `pid` means something."""
     host: str
@@ -87,6 +87,24 @@ def _exists(pid: int) -> int | None:
     return 0
 
 
+def held(run_id: str, path: Path, holder: Owner) -> str:
+    """Why the run cannot be leased."""
+    return (
+        f"run {run_id} in {path} is held by process {holder.pid} on {holder.host}, which lives. Wait for it "
+        f"to end, end it there, or name another run with --run. A dead owner's run is free at once on its own "
+        f"machine, and after {STALE_S:.0f} s on another."
+    )
+
+
+def lost(run_id: str, path: Path, holder: Owner | None) -> str:
+    """Why a process that had the lease may no longer write."""
+    by = f"process {holder.pid} on {holder.host}" if holder else "nobody"
+    return (
+        f"this process no longer owns run {run_id} in {path}: its heartbeat was silent for more than "
+        f"{STALE_S:.0f} s, and the run is now held by {by}. Nothing was written; run the same command later."
+    )
+
+
 class Lease:
     """Holds a run inside a `with` block; a background thread keeps its heartbeat young.
 
@@ -110,7 +128,12 @@ class Lease:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._store.release_lease(self._run_id)
+        try:
+            self._store.release_lease(self._run_id)
+        except (
+            StoreError
+        ) as failure:  # must not hide the block's own exception; a dead owner's lease is free anyway
+            log.warning("lease not released", extra={"run": self._run_id, "error": str(failure)})
 
     def beat(self) -> None:
         """Says that the owner lives. StoreError when another process has taken the run over."""

@@ -28,11 +28,11 @@ TUNABLE = re.compile(r"=[^=;\n]*;(?=[^\n;]*//\s*tune:)")
 
 
 def fingerprint(source: str) -> str:
-    """Hex digest of the program's tokens: equal for sources that differ only in comments, docstrings and spacing.
+    """Hex digest of the program's tokens: equal for sources that differ only in comments and spacing.
 
-    Python is read by its own tokenizer (never executed); a multi-line string that looks like C++ is read as C++,
-    where `// tune:` comments count, because the tune mutator obeys them. A source that is not Python's grammar is
-    taken as C++ altogether.
+    Python is read by its own tokenizer (never executed), docstrings dropped; a multi-line string that looks
+    like C++ is read as C++, where `// tune:` comments count, because the tune mutator obeys them. A source
+    that is not Python's grammar is taken as C++ altogether.
     """
     try:
         tokens = _python_tokens(source)
@@ -69,7 +69,9 @@ def _without_docstrings(tokens: list[tokenize.TokenInfo]) -> list[tokenize.Token
     tokens = [one for one in tokens if one.type not in silent]
     kept, before = [], token.NEWLINE
     for one, after in zip(tokens, [*tokens[1:], None], strict=True):
-        alone = before in (token.NEWLINE, token.INDENT, token.DEDENT) and after and after.type == token.NEWLINE
+        alone = (
+            before in (token.NEWLINE, token.INDENT, token.DEDENT) and after and after.type == token.NEWLINE
+        )
         if one.type == token.STRING and alone:
             continue
         kept.append(one)
