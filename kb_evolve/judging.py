@@ -10,20 +10,29 @@ from kb_evolve.config import Config, ConfigError, flags_layer, resolve
 from problems.problem import Problem, ProblemError
 
 
+BACKENDS = ("cpp",)
+DEVICES = ("cpu",)
+SANDBOXES = ("auto", "none")
+
+
 def open_workbench(config: Config) -> Any:
-    """The workbench for the configured device; ConfigError for a backend or device that is not known."""
+    """The workbench for the configured device; raises what `check_judge` does."""
     from fitness.workbench import Workbench
 
-    check_backend(config.run.backend)
-    return Workbench(device=config.run.device, sandbox=config.judge.sandbox, builders=config.judge.builders)
+    check_judge(config)
+    return Workbench(device=config.run.device, sandbox=config.judge.sandbox)
 
 
-def check_backend(name: str) -> None:
-    """ConfigError for a backend that does not exist."""
-    from fitness.backends import names
-
-    if name not in names():
-        raise ConfigError(f"unknown backend {name!r}; this version knows: {', '.join(names())}")
+def check_judge(config: Config) -> None:
+    """ConfigError for a backend, device or sandbox that this version does not know."""
+    known = {"backend": BACKENDS, "device": DEVICES, "sandbox": SANDBOXES}
+    for name, found in (
+        ("backend", config.run.backend),
+        ("device", config.run.device),
+        ("sandbox", config.judge.sandbox),
+    ):
+        if found not in known[name]:
+            raise ConfigError(f"unknown {name} {found!r}; this version knows: {', '.join(known[name])}")
 
 
 def make_job(problem: Problem, source: str, config: Config, incumbent_ms: float | None = None) -> Job:

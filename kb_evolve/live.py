@@ -63,7 +63,7 @@ class LineDisplay:
         self._stream = stream
         self._every_s = every_s
         self._printed_s = float("-inf")
-        self._best_id = ""
+        self._best_id: str | None = None
         self._evaluations = -1
 
     def __enter__(self) -> LineDisplay:
@@ -76,7 +76,7 @@ class LineDisplay:
         best_id = progress.best.candidate.id if progress.best else ""
         due = time.monotonic() - self._printed_s >= self._every_s
         changed = progress.evaluations != self._evaluations
-        is_new_best = best_id != self._best_id
+        is_new_best = self._best_id is not None and best_id != self._best_id
         if not is_new_best and not (due and changed):
             return
         print(
@@ -115,7 +115,7 @@ class LiveDisplay:
         self._console = Console(file=stream)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._drawn_s = float("-inf")
-        self._best_id = ""
+        self._best_id: str | None = None
 
     def __enter__(self) -> LiveDisplay:
         self._live.start()
@@ -126,8 +126,9 @@ class LiveDisplay:
 
     def __call__(self, progress: Progress) -> None:
         best_id = progress.best.candidate.id if progress.best else ""
-        if best_id != self._best_id:
-            self._best_id = best_id
+        is_new_best = self._best_id is not None and best_id != self._best_id
+        self._best_id = best_id
+        if is_new_best:
             self._console.print(
                 f"{speedup_text(progress.best)}{_news(progress)}", markup=False, highlight=False
             )

@@ -86,6 +86,8 @@ class Loop:
         self.settled: dict[int, Work] = {}
         self.known = Known()
         self.verdicts: Counter[str] = Counter()
+        self.here: tuple[str, str] | None = None
+        """judge_sha256 and device_name of what this process measured."""
         self.barren = 0
         self.next_number = 0
 
@@ -275,10 +277,20 @@ class Loop:
             if work.candidate.source_sha256 == candidate.source_sha256:
                 work.followers.append(candidate)
                 return None
-        stored = self.store.find_evaluation(self._key(candidate))
-        if stored is not None:
+        if (stored := self._stored(candidate)) is not None:
             return self._tell(candidate, stored)
         return self.pipeline.start(Work(candidate, self._job(candidate)))
+
+    def _stored(self, candidate: Candidate) -> Evaluation | None:
+        """What another run of this database found, if by this judge on this device.
+
+        Which judge this is, the first correct kernel tells: so a run's first kernel is always measured.
+        """
+        if self.here is None:
+            return None
+        judge_sha256, device_name = self.here
+        stored = self.store.find_evaluation((*self._key(candidate), judge_sha256))
+        return stored if stored is not None and stored.device_name == device_name else None
 
     def _tell_settled(self) -> None:
         """Tells what has its evaluation; in ticket order where the run asks for it."""
@@ -305,6 +317,8 @@ class Loop:
         if work.first is not None:
             self._record_duel(work, work.first, evaluation)
         self.budget.evaluations += 1
+        if evaluation.is_correct:
+            self.here = (evaluation.judge_sha256, evaluation.device_name)
         for candidate in (work.candidate, *work.followers):
             self._tell(candidate, evaluation)
         return None

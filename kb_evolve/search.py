@@ -16,7 +16,7 @@ from islands.store import Store, open_store
 from kb_evolve.budget import Budget, earlier_seconds
 from kb_evolve.config import Config, Layer, flags_layer, merge, read_toml, resolve
 from kb_evolve.executors import Pools, local_pools
-from kb_evolve.judging import check_backend, open_workbench
+from kb_evolve.judging import check_judge, open_workbench
 from kb_evolve.live import Progress
 from kb_evolve.loop import Loop, Parts
 from kb_evolve.session import first_kernel, open_run
@@ -81,7 +81,7 @@ class Search:
         """
         problem = self.load_problem()
         if self._workbench is None:
-            check_backend(self.config.run.backend)
+            check_judge(self.config)
         first_kernel(problem, self.config)
         with open_store(self.config.run.db) as store:
             run, config = open_run(store, problem, self.given)
@@ -137,6 +137,8 @@ def open_chooser(config: Config) -> Any:
     """The configured mutators, as one chooser."""
     from mutators import registry
     from mutators.choose import Chooser
+
+    raise SystemExit("not yet")
 
 
 def _drive(loop: Loop, source: str) -> tuple[StopReason, str]:

@@ -96,4 +96,6 @@ def lineage_text(lineage: Sequence[Evaluated]) -> str:
 
 def change_text(candidate: Candidate) -> str:
     """Who made the candidate, and what was changed: `tune: TILE 32 -> 64`."""
+    if candidate.generation == 0:
+        return "the first kernel"
     return f"{candidate.mutator}: {candidate.rationale or 'no reason given'}"
