@@ -54,6 +54,8 @@ class Job:
     build_timeout_s: float = 120.0
     memory_bytes: int = 8 << 30
     """Resident memory that the candidate's process may use."""
+    fresh: bool = False
+    """Measure on timed inputs that were never used before: for duels."""
 
     @property
     def source_sha256(self) -> str:

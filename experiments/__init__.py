@@ -1,0 +1,1 @@
+"""Using kb_evolve: configurations, benchmarks, recorded results."""

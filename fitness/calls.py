@@ -1,0 +1,261 @@
+"""One runner seen from the judge: reveal inputs, start the clock, wait, freeze, stop the clock, read the bytes.
+
+Soundness rests on the freeze. While all threads of the runner are stopped the judge writes fresh inputs into the
+sealed memory; the clock starts before the runner is let go and stops when the kernel shows every thread stopped
+again; then the outputs are read straight out of the frozen process. Work outside the window has nothing to work on
+before it and no way to reach the result after it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fitness import wire
+from fitness.children import Child, Zygote
+from fitness.evaluation import JudgeError, Verdict
+from fitness.runner import CONTRACT, LOAD_ERROR, OUT_OF_MEMORY, RUNTIME_ERROR
+from fitness.sandbox import Policy
+from fitness.wire import Layout, Output, Reply, Segment
+
+if TYPE_CHECKING:
+    import torch
+
+POLL_MS = 50
+"""How often a running call's memory is looked at."""
+
+_VERDICTS = {
+    LOAD_ERROR: Verdict.LOAD_ERROR,
+    RUNTIME_ERROR: Verdict.RUNTIME_ERROR,
+    OUT_OF_MEMORY: Verdict.OUT_OF_MEMORY,
+    CONTRACT: Verdict.CONTRACT,
+}
+
+
+class CandidateFailed(Exception):
+    """The candidate's own failure, on its way to becoming an Evaluation inside the judge."""
+
+    def __init__(self, verdict: Verdict, reason: str, *, signal: int = 0) -> None:
+        super().__init__(reason)
+        self.verdict, self.reason, self.signal = verdict, reason, signal
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one call may take."""
+
+    timeout_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One timed window."""
+
+    window_ms: float
+    outputs: list[list[torch.Tensor]]
+    """Per input of the batch, the output tensors, in memory of our own."""
+    waited_share: float
+    """How much of the window the runner's threads stood in the kernel's run queue, per CPU: foreign load."""
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Runner:
+    """A frozen process that holds one model, between calls."""
+
+    def __init__(
+        self,
+        zygote: Zygote,
+        spec: dict[str, Any],
+        policy: Policy,
+        outputs: Sequence[Layout],
+        limits: Limits,
+        state: Segment | None,
+    ) -> None:
+        """Starts it, loads the model and freezes it. Raises CandidateFailed when that fails."""
+        self._limits, self._layouts = limits, list(outputs)
+        self._input_layouts = [Layout.from_json(entry) for entry in spec["inputs"] if "shape" in entry]
+        self._slot_bytes = wire.offsets(self._input_layouts)[1]
+        self._segment = Segment(self._slot_bytes * spec["slots"])
+        if not spec["writable_inputs"]:
+            self._segment.seal()
+        self._slots = [self._segment.tensors(self._input_layouts, s * self._slot_bytes) for s in range(spec["slots"])]
+        go_read, self._go = os.pipe2(os.O_CLOEXEC)
+        self._done, done_write = os.pipe2(os.O_CLOEXEC)
+        state_fd = state.fd if state is not None else self._segment.fd
+        self.child: Child = zygote.spawn("run", spec, policy, [go_read, done_write, self._segment.fd, state_fd])
+        os.close(go_read)
+        os.close(done_write)
+        self._destination = bytearray(max(1, sum(layout.nbytes for layout in self._layouts) * spec["slots"]))
+        try:
+            ready = self._await(wire.READY, "loading the module")
+            self.code = ready.code
+            self._forget_peak()
+            self.resident_when_ready = self.child.resident_bytes()
+            self._freeze()
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None = None) -> Call:
+        """Reveals the batch, lets the runner compute it and returns what it computed.
+
+        Raises CandidateFailed for every way in which the candidate can fail.
+        """
+        for slot, values in zip(self._slots, batch, strict=False):
+            for place, value in zip(slot, values, strict=True):
+                place.copy_(value)
+        if flush is not None:
+            flush.add_(1)
+        waited = self._run_queue_ns()
+        started = time.perf_counter_ns()
+        self.child.thaw()
+        self._say(wire.RUN, len(batch))
+        reply = self._await(wire.DONE, "a forward call")
+        self._freeze()
+        window_ns = time.perf_counter_ns() - started
+        waited = self._run_queue_ns() - waited
+        outputs = self._fetch(reply.outputs, len(batch))
+        self.child.thaw()
+        self._say(wire.RELEASE, 0)
+        self._await(wire.RELEASED, "letting go of the outputs")
+        self._freeze()
+        share = waited / (window_ns * (os.cpu_count() or 1))
+        return Call(window_ns / 1e6, outputs, share)
+
+    def peak_extra_bytes(self) -> int:
+        """Most memory held since it was ready, beyond what it held then and its inputs."""
+        return max(0, self.child.resident_bytes(peak=True) - self.resident_when_ready - self._slot_bytes)
+
+    def changed_input(self, inputs: Sequence[torch.Tensor]) -> str:
+        """Where the last call wrote to its inputs (a runner with writable ones); empty when nowhere."""
+        for index, (now, before) in enumerate(zip(self._slots[0], inputs, strict=True)):
+            changed = int((now != before).sum())
+            if changed:
+                return f"forward wrote to its input {index}: {changed} of {before.numel()} elements changed"
+        return ""
+
+    def close(self) -> None:
+        """Ends the process; its log stays readable until `discard`."""
+        self.child.kill()
+        for descriptor in (self._go, self._done):
+            os.close(descriptor)
+        self._segment.close()
+
+    def _say(self, operation: int, argument: int) -> None:
+        try:
+            os.write(self._go, wire.GO.pack(operation, argument, b""))
+        except BrokenPipeError:
+            pass  # the next wait reports how it ended
+
+    def _freeze(self) -> None:
+        if not self.child.freeze():
+            if self.child.ended.wait(0.5):
+                raise self._death("between two calls")
+            raise CandidateFailed(Verdict.CONTRACT, "the process could not be stopped within 1 s of its answer")
+
+    def _await(self, kind: int, doing: str) -> Reply:
+        """The runner's next message, which must be of `kind`."""
+        deadline = time.monotonic() + self._limits.timeout_s
+        poller = select.poll()
+        poller.register(self._done, select.POLLIN)
+        while not poller.poll(POLL_MS):
+            if time.monotonic() > deadline:
+                raise CandidateFailed(Verdict.TIMEOUT, f"{doing} took longer than {self._limits.timeout_s:g} s")
+            held = self.child.resident_bytes()
+            if held > self._limits.memory_bytes:
+                allowed = self._limits.memory_bytes / 2**20
+                reason = f"{doing} held {held / 2**20:.0f} MiB, allowed are {allowed:.0f} MiB"
+                raise CandidateFailed(Verdict.OUT_OF_MEMORY, reason)
+        body = wire.read_exactly(self._done, wire.REPLY_BYTES, deadline)
+        if body is None:
+            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with part of a message")
+        if not body:
+            raise self._death(doing)
+        try:
+            reply = wire.unpack_reply(body)
+        except ValueError as error:
+            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with {error}: a broken message") from error
+        if reply.kind == wire.FAILED:
+            verdict = _VERDICTS.get(reply.code, Verdict.RUNTIME_ERROR)
+            raise CandidateFailed(verdict, f"{doing} failed: {reply.text}")
+        if reply.kind != kind:
+            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered out of turn (message kind {reply.kind})")
+        return reply
+
+    def _death(self, doing: str) -> CandidateFailed:
+        self.child.ended.wait(5)
+        status = self.child.status
+        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
+        return CandidateFailed(
+            Verdict.RUNTIME_ERROR, f"the process {self.child.death()} during {doing}, before it answered", signal=number
+        )
+
+    def _fetch(self, claims: Sequence[Output], calls: int) -> list[list[torch.Tensor]]:
+        """The outputs' bytes, out of the frozen process."""
+        expected = self._layouts * calls
+        if len(claims) != len(expected):
+            reason = f"forward must return {len(self._layouts)} tensors, found {len(claims) / calls:g}"
+            raise CandidateFailed(Verdict.CONTRACT, reason)
+        for claim, layout in zip(claims, expected, strict=True):
+            if claim.shape != layout.shape or claim.dtype != layout.dtype:
+                reason = f"an output must be {layout.dtype} {layout.shape}, found {claim.dtype} {claim.shape}"
+                raise CandidateFailed(Verdict.CONTRACT, reason)
+        spans = sorted((claim.address, claim.nbytes) for claim in claims if claim.nbytes)
+        for (address, nbytes), (following, _) in zip(spans, spans[1:], strict=False):
+            if address + nbytes > following:
+                raise CandidateFailed(Verdict.CONTRACT, "outputs share memory with one another (alias)")
+        place, starts = 0, []
+        for claim, layout in zip(claims, expected, strict=True):
+            starts.append(place)
+            self._copy_out(claim.address, place, layout.nbytes)
+            place += layout.nbytes
+        tensors = [wire.tensor_over(self._destination, s, e) for s, e in zip(starts, expected, strict=True)]
+        per_call = len(self._layouts)
+        return [tensors[index : index + per_call] for index in range(0, len(tensors), per_call)]
+
+    def _copy_out(self, address: int, place: int, nbytes: int) -> None:
+        if nbytes == 0:
+            return
+        target = (ctypes.c_char * nbytes).from_buffer(self._destination, place)
+        local, remote = _IoVec(ctypes.addressof(target), nbytes), _IoVec(address, nbytes)
+        copied = _libc.process_vm_readv(self.child.pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+        if copied == nbytes:
+            return
+        number = ctypes.get_errno()
+        if copied < 0 and number == 1:
+            raise JudgeError(
+                "the kernel refuses to let the judge read its own child's memory (process_vm_readv: not permitted); "
+                "set kernel.yama.ptrace_scope to 1 or less, or allow ptrace in the container"
+            )
+        raise CandidateFailed(Verdict.CONTRACT, f"an output's memory cannot be read ({os.strerror(number)})")
+
+    def _run_queue_ns(self) -> int:
+        """Nanoseconds that the threads were ready to run but had no CPU (field 2 of /proc/PID/task/T/schedstat)."""
+        total = 0
+        folder = f"/proc/{self.child.pid}/task"
+        try:
+            for task in os.listdir(folder):
+                with open(f"{folder}/{task}/schedstat", "rb") as file:
+                    total += int(file.read().split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+        return total
+
+    def _forget_peak(self) -> None:
+        try:
+            with open(f"/proc/{self.child.pid}/clear_refs", "w") as file:
+                file.write("5")  # resets VmHWM, proc(5)
+        except OSError:
+            pass  # the peak then includes loading

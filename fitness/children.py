@@ -1,0 +1,229 @@
+"""Children: how the trusted side starts, freezes, watches and ends processes that a zygote forks for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fitness.evaluation import LOG_LIMIT, JudgeError
+from fitness.sandbox import Policy, clean_environment, state_dir
+
+START_TIMEOUT_S = 120.0
+"""For importing torch on a cold, busy machine."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One forked process, the leader of its own process group."""
+
+    pid: int
+    private_dir: str
+    log_fd: int
+    ended: threading.Event = field(default_factory=threading.Event)
+    status: int | None = None
+    """Wait status, once `ended` is set."""
+    max_rss_bytes: int = 0
+
+    def log(self) -> str:
+        """The last LOG_LIMIT characters that the child printed."""
+        size = os.fstat(self.log_fd).st_size
+        tail = os.pread(self.log_fd, LOG_LIMIT * 2, max(size - LOG_LIMIT * 2, 0))
+        return tail.decode(errors="replace")[-LOG_LIMIT:]
+
+    def freeze(self, deadline_s: float = 1.0) -> bool:
+        """Stops every thread; True once the kernel shows all of them stopped, False if it does not in time."""
+        try:
+            os.killpg(self.pid, signal.SIGSTOP)
+            deadline = time.monotonic() + deadline_s
+            while not _all_stopped(self.pid):
+                if time.monotonic() > deadline:
+                    return False
+        except (ProcessLookupError, FileNotFoundError):
+            return False
+        return True
+
+    def thaw(self) -> None:
+        """Lets it run again."""
+        try:
+            os.killpg(self.pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+    def kill(self) -> None:
+        """Ends the process and all that it started; returns when the zygote has reaped it."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.ended.wait(10)
+
+    def discard(self) -> None:
+        """Kills it and removes what it wrote."""
+        self.kill()
+        os.close(self.log_fd)
+        shutil.rmtree(self.private_dir, ignore_errors=True)
+
+    def resident_bytes(self, *, peak: bool = False) -> int:
+        """Memory that the process holds now, or held at most; 0 once it is gone."""
+        name = b"VmHWM:" if peak else b"VmRSS:"
+        try:
+            with open(f"/proc/{self.pid}/status", "rb") as status:
+                for line in status:
+                    if line.startswith(name):
+                        return int(line.split()[1]) * 1024
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+        return 0
+
+    def group_bytes(self) -> int:
+        """Resident memory of the whole process group."""
+        page, total = os.sysconf("SC_PAGE_SIZE"), 0
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                try:
+                    if os.getpgid(int(name)) == self.pid:
+                        with open(f"/proc/{name}/statm", "rb") as statm:
+                            total += int(statm.read().split()[1]) * page
+                except (ProcessLookupError, FileNotFoundError):
+                    continue
+        return total
+
+    def death(self) -> str:
+        """How it ended, in words."""
+        if self.status is None:
+            return "is still alive"
+        if os.WIFSIGNALED(self.status):
+            number = os.WTERMSIG(self.status)
+            return f"was killed by signal {number} ({signal.Signals(number).name})"
+        return f"exited with code {os.WEXITSTATUS(self.status)}"
+
+
+def _all_stopped(pid: int) -> bool:
+    folder = f"/proc/{pid}/task"
+    for task in os.listdir(folder):
+        with open(f"{folder}/{task}/stat", "rb") as stat:
+            line = stat.read()
+        after_name = line.rindex(b")") + 2
+        if line[after_name : after_name + 1] not in (b"T", b"t", b"Z", b"X"):
+            return False
+    return True
+
+
+class Zygote:
+    """A running zygote and its children. Safe to use from several threads."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._home = tempfile.mkdtemp(prefix="zygote-", dir=state_dir())
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "fitness.zygote", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env=clean_environment(self._home, threads),
+            cwd=self._home,
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self._asking = threading.Lock()
+        self._answers: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+        self._children: dict[int, Child] = {}
+        self._early: dict[int, dict[str, Any]] = {}
+        self._dead = self._ready = False
+        threading.Thread(target=self._listen, daemon=True, name="zygote").start()
+
+    def spawn(
+        self, entry: str, spec: dict[str, Any], policy: Policy, descriptors: Sequence[int] = ()
+    ) -> Child:
+        """A new child that runs `entry` of fitness/runner.py; raises JudgeError when the zygote is gone."""
+        log_fd = os.memfd_create("kb-log", os.MFD_CLOEXEC)
+        request = {"entry": entry, "spec": {**spec, "threads": self.threads}, "policy": dataclasses.asdict(policy)}
+        with self._asking:
+            self._await_ready()
+            try:
+                socket.send_fds(self._channel, [json.dumps(request).encode()], [log_fd, *descriptors])
+            except OSError as error:
+                os.close(log_fd)
+                raise JudgeError(f"the zygote is gone ({error}); restart the run, it resumes") from error
+            pid = self._answer("pid", START_TIMEOUT_S)["pid"]
+        with self._changed:
+            child = self._children[pid] = Child(pid, policy.private_dir, log_fd)
+            if pid in self._early:
+                self._end(self._early.pop(pid))
+        return child
+
+    def living(self) -> list[Child]:
+        """Children that have not ended."""
+        with self._changed:
+            return [child for child in self._children.values() if not child.ended.is_set()]
+
+    def close(self) -> None:
+        """Kills every child and the zygote."""
+        for child in self.living():
+            child.kill()
+        self._channel.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._channel.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def _await_ready(self) -> None:
+        with self._changed:
+            if not self._ready:
+                self._answer("ready", START_TIMEOUT_S)
+                self._ready = True
+
+    def _answer(self, key: str, timeout_s: float) -> dict[str, Any]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._dead or any(key in answer for answer in self._answers), timeout_s)
+            for answer in self._answers:
+                if key in answer:
+                    self._answers.remove(answer)
+                    return answer
+        raise JudgeError(
+            f"the zygote {'died' if self._dead else 'did not answer'} within {timeout_s:.0f} s; "
+            "run `kb-evolve doctor` to see whether torch can be imported here"
+        )
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                message = self._channel.recv(65536)
+            except OSError:
+                message = b""
+            with self._changed:
+                if not message:
+                    self._dead = True
+                    for child in self._children.values():
+                        child.ended.set()
+                    self._changed.notify_all()
+                    return
+                answer = json.loads(message)
+                if "ended" in answer:
+                    self._end(answer)
+                else:
+                    self._answers.append(answer)
+                self._changed.notify_all()
+
+    def _end(self, note: dict[str, Any]) -> None:
+        child = self._children.pop(note["ended"], None)
+        if child is None:
+            self._early[note["ended"]] = note
+            return
+        child.status, child.max_rss_bytes = note["status"], note["max_rss_bytes"]
+        child.ended.set()

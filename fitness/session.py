@@ -1,0 +1,292 @@
+"""One problem on the judge's bench: its oracle, its secret inputs with their bounds, its reference runner."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fitness import verify, wire
+from fitness.calls import Limits, Runner
+from fitness.children import Child, Zygote
+from fitness.evaluation import Job, JudgeError
+from fitness.sandbox import Policy, candidate_uid, state_dir
+from fitness.verify import Expected
+from fitness.wire import Layout, Segment
+from problems.inputs import FAMILIES
+
+if TYPE_CHECKING:
+    import torch
+
+VERIFICATION = ("own", "own", "normal", "wide", "sparse", "edge")
+"""Families of the draws that a candidate must pass before it is timed."""
+POOL_BYTES = 768 << 20
+MOST_DRAWS, FEWEST_DRAWS = 96, 4
+SHORT_MS, BATCH_MS, MOST_CALLS = 2.0, 4.0, 8
+"""A reference faster than SHORT_MS is timed in batches of about BATCH_MS (tier T1)."""
+FACTS_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One set of fresh inputs, which no candidate has seen, and what must come out."""
+
+    family: str
+    inputs: list[torch.Tensor]
+    expected: list[Expected]
+
+
+class Session:
+    """A problem made ready: all that is expensive and the same for each of its candidates."""
+
+    def __init__(self, zygote: Zygote, job: Job, *, fenced: bool) -> None:
+        """Loads the problem, draws the first checks and times the reference roughly: seconds.
+
+        Raises JudgeError when the problem's own code fails or its reference is too unstable to judge by.
+        """
+        self._zygote, self.job, self._fenced, self.calls = zygote, job, fenced, 1
+        self.limits = Limits(max(job.timeout_s, 60.0), 2 * job.memory_bytes)
+        self._dir = Path(tempfile.mkdtemp(prefix="problem-", dir=state_dir()))
+        self._dir.chmod(0o711)
+        self._source = self._dir / "problem.py"
+        self._source.write_text(job.problem_source)
+        self._source.chmod(0o644)
+        policy = private_policy((str(self._dir),), fenced=fenced)
+        self._oracle = _OracleClient(zygote, str(self._source), policy, self.limits)
+        self.facts = self._oracle.facts
+        self.inputs = [Layout.from_json(entry) for entry in self.facts["inputs"] if "shape" in entry]
+        self.outputs = [Layout.from_json(entry) for entry in self.facts["outputs"]]
+        self.state_layouts = [Layout.from_json(entry) for entry in self.facts["state"]]
+        shapes = [layout.shape for layout in (*self.inputs, *self.state_layouts)]
+        self._terms = verify.longest_sum(shapes, [layout.shape for layout in self.outputs])
+        self._state = self._sealed_state()
+        self._verification: dict[bool, list[Draw]] = {}
+        self._pool: dict[bool, list[Draw]] = {}
+        self.unusable: dict[str, float] = {}
+        """Families that the reference itself cannot compute in its own precision: share of bad elements."""
+        self.pilot_ms = self._pilot()
+        self.calls = self._batch()
+
+    def verification(self, is_copied: bool) -> list[Draw]:
+        """The draws of the first check, with their oracles."""
+        if is_copied not in self._verification:
+            draws = [self._draw(family, is_copied, keep=True) for family in VERIFICATION if self._is_open(family)]
+            self._verification[is_copied] = [draw for draw in draws if self._usable(draw)]
+        if not any(draw.family == "own" for draw in self._verification[is_copied]):
+            raise JudgeError(
+                f"problem {self.job.problem}: the reference's own fp32 result is off by more than 1% from fp64 on "
+                f"{100 * self.unusable.get('own', 1):.0f}% of its elements (random, or numerically unstable); it cannot judge"
+            )
+        return self._verification[is_copied]
+
+    def pool(self, is_copied: bool, *, fresh: bool) -> list[Draw]:
+        """The draws of the timed rounds; a process sees each at most once. `fresh` makes new ones."""
+        if fresh or is_copied not in self._pool:
+            self.verification(is_copied)
+            families = self._timed_families(is_copied)
+            draws: list[Draw] = []
+            size = 0
+            while len(draws) < MOST_DRAWS and (size < POOL_BYTES or len(draws) < FEWEST_DRAWS):
+                if len(draws) >= 20 * self.calls:
+                    break
+                draw = self._draw(families[len(draws) % len(families)], is_copied, keep=False)
+                size += sum(t.numel() * t.element_size() for t in draw.inputs) + sum(e.nbytes for e in draw.expected)
+                draws.append(draw)
+            self._pool[is_copied] = draws
+        return self._pool[is_copied]
+
+    def reference(self, is_copied: bool, *, compile_it: bool = False) -> Runner:
+        """A clean process with the reference in it. Raises CandidateFailed if it fails."""
+        state = self._state if is_copied else None
+        spec = self._spec(str(self._source), "Model", state, compile_it=compile_it)
+        policy = private_policy((str(self._dir),), processes=compile_it, fenced=self._fenced)
+        limits = Limits(600.0, self.limits.memory_bytes) if compile_it else self.limits
+        return Runner(self._zygote, spec, policy, self.outputs, limits, state)
+
+    def candidate(self, artifact_dir: str, limits: Limits, *, writable_inputs: bool = False) -> Runner:
+        """A fresh process with the candidate in it. Raises CandidateFailed if it cannot be loaded."""
+        folder = Path(artifact_dir)
+        spec = self._spec(str(folder / "candidate.py"), "ModelNew", self._state, products=str(folder / "products"))
+        spec["writable_inputs"] = writable_inputs
+        policy = private_policy((artifact_dir,), fenced=self._fenced)
+        return Runner(self._zygote, spec, policy, self.outputs, limits, self._state)
+
+    def close(self) -> None:
+        """Ends the oracle and removes the problem's folder."""
+        self._oracle.close()
+        shutil.rmtree(self._dir, ignore_errors=True)
+
+    def _spec(
+        self,
+        source: str,
+        name: str,
+        state: Segment | None,
+        *,
+        products: str | None = None,
+        compile_it: bool = False,
+    ) -> dict[str, Any]:
+        return {
+            "source_path": source,
+            "class_name": name,
+            "products_dir": products,
+            "pch_dir": None,
+            "compile": compile_it,
+            "writable_inputs": False,
+            "init": self.facts["init"],
+            "inputs": self.facts["inputs"],
+            "state": self.facts["state"] if state is not None else [],
+            "slots": self.calls,
+        }
+
+    def _sealed_state(self) -> Segment | None:
+        if not self.state_layouts:
+            return None
+        segment = Segment(wire.offsets(self.state_layouts)[1])
+        segment.seal()
+        source = self._oracle.state(self.state_layouts)
+        for place, tensor in zip(segment.tensors(self.state_layouts), source, strict=True):
+            place.copy_(tensor)
+        return segment
+
+    def _draw(self, family: str, is_copied: bool, *, keep: bool) -> Draw:
+        inputs, narrow, wide = self._oracle.draw(family, is_copied, self.inputs, self.outputs)
+        pairs = zip(narrow, wide, strict=True)
+        expected = [verify.expect(reference, exact, self._terms, keep=keep) for reference, exact in pairs]
+        return Draw(family, [tensor.clone() for tensor in inputs], expected)
+
+    def _timed_families(self, is_copied: bool) -> list[str]:
+        """Own and signed inputs in turn; without those that the reference cannot do or that never change."""
+        import torch
+
+        draws = self.verification(is_copied)
+        first, second = [draw for draw in draws if draw.family == "own"][:2]
+        own_changes = any(not torch.equal(a, b) for a, b in zip(first.inputs, second.inputs, strict=True))
+        has_normal = any(draw.family == "normal" for draw in draws)
+        return (["own"] if own_changes or not has_normal else []) + (["normal"] if has_normal else [])
+
+    def _is_open(self, family: str) -> bool:
+        """Whether redrawing can change anything: only floating inputs are redrawn."""
+        return family == "own" or any("float" in layout.dtype for layout in self.inputs)
+
+    def _usable(self, draw: Draw) -> bool:
+        share = max((expected.unusable_share for expected in draw.expected), default=0.0)
+        if not all(expected.is_usable for expected in draw.expected):
+            self.unusable[draw.family] = share
+            return False
+        return True
+
+    def _pilot(self) -> float:
+        """The reference's time of one call [ms], roughly."""
+        is_copied = self._state is not None
+        runner = self.reference(is_copied)
+        try:
+            draws = self.verification(is_copied)
+            windows = [runner.call([draw.inputs]).window_ms for draw in (draws * 3)[:6]]
+        finally:
+            runner.close()
+            runner.child.discard()
+        return min(windows)
+
+    def _batch(self) -> int:
+        if self.pilot_ms >= SHORT_MS:
+            return 1
+        held = sum(layout.nbytes for layout in (*self.inputs, *self.outputs))
+        fits = max(1, min(POOL_BYTES // max(1, 8 * held), wire.MAX_REPLY_OUTPUTS // max(1, len(self.outputs))))
+        return max(1, min(MOST_CALLS, fits, round(BATCH_MS / self.pilot_ms)))
+
+
+class _OracleClient:
+    """The process that runs the problem's own code, seen from the judge."""
+
+    def __init__(self, zygote: Zygote, problem_path: str, policy: Policy, limits: Limits) -> None:
+        self._limits = limits
+        self._transfer_fd = os.memfd_create("kb-transfer", os.MFD_CLOEXEC)
+        facts_fd = os.memfd_create("kb-facts", os.MFD_CLOEXEC)
+        go_read, self._go = os.pipe2(os.O_CLOEXEC)
+        self._done, done_write = os.pipe2(os.O_CLOEXEC)
+        descriptors = [go_read, done_write, self._transfer_fd, facts_fd]
+        self._child: Child = zygote.spawn("oracle", {"problem_path": problem_path}, policy, descriptors)
+        os.close(go_read)
+        os.close(done_write)
+        self._await("loading the problem")
+        self._ask(wire.DESCRIBE, 0, "describing its inputs")
+        self.facts = json.loads(os.pread(facts_fd, FACTS_BYTES, 0))
+        os.close(facts_fd)
+        self._segment: Segment | None = None
+
+    def state(self, layouts: Sequence[Layout]) -> list[torch.Tensor]:
+        """The varied weights; valid until the next request."""
+        segment = self._room(wire.offsets(layouts)[1])
+        self._ask(wire.STATE, 0, "giving its weights")
+        return segment.tensors(layouts)
+
+    def draw(
+        self, family: str, is_copied: bool, inputs: Sequence[Layout], outputs: Sequence[Layout]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+        """Fresh inputs, their fp32 and their fp64 results; valid until the next request."""
+        wide = [_widened(layout) for layout in outputs]
+        after_inputs = wire.offsets(inputs)[1]
+        after_narrow = after_inputs + wire.offsets(outputs)[1]
+        segment = self._room(after_narrow + wire.offsets(wide)[1])
+        argument = FAMILIES.index(family) | (wire.COPIED if is_copied else 0)
+        self._ask(wire.DRAW, argument, f"computing a draw of family {family}")
+        return segment.tensors(inputs), segment.tensors(outputs, after_inputs), segment.tensors(wide, after_narrow)
+
+    def close(self) -> None:
+        self._child.discard()
+        for descriptor in (self._go, self._done, self._transfer_fd):
+            os.close(descriptor)
+
+    def _room(self, nbytes: int) -> Segment:
+        if self._segment is None or self._segment.nbytes < nbytes:
+            os.ftruncate(self._transfer_fd, nbytes)
+            self._segment = Segment(descriptor=self._transfer_fd)
+        return self._segment
+
+    def _ask(self, operation: int, argument: int, doing: str) -> None:
+        try:
+            os.write(self._go, wire.GO.pack(operation, argument, secrets.token_bytes(16)))
+        except BrokenPipeError:
+            pass
+        self._await(doing)
+
+    def _await(self, doing: str) -> None:
+        deadline = time.monotonic() + self._limits.timeout_s
+        body = wire.read_exactly(self._done, wire.REPLY_BYTES, deadline)
+        if body is None:
+            self._child.kill()
+            raise JudgeError(f"the problem took longer than {self._limits.timeout_s:g} s at {doing}")
+        if not body:
+            self._child.ended.wait(5)
+            raise JudgeError(f"the problem's process {self._child.death()} at {doing}: {self._last_line()}")
+        reply = wire.unpack_reply(body)
+        if reply.kind == wire.FAILED:
+            raise JudgeError(f"the problem failed at {doing}: {reply.text}")
+
+    def _last_line(self) -> str:
+        lines = self._child.log().strip().splitlines()
+        return lines[-1] if lines else "it printed nothing"
+
+
+def _widened(layout: Layout) -> Layout:
+    is_floating = "float" in layout.dtype
+    return Layout(layout.shape, layout.stride, "float64" if is_floating else layout.dtype)
+
+
+_slots = iter(range(1 << 62))
+
+
+def private_policy(read: tuple[str, ...], *, processes: bool = False, fenced: bool = True) -> Policy:
+    """A policy with a new private folder; the folder goes with Child.discard."""
+    folder = tempfile.mkdtemp(prefix="run-", dir=state_dir())
+    uid = candidate_uid(next(_slots) + os.getpid() * 64) if fenced else None
+    if uid is not None:
+        os.chown(folder, uid, uid)
+    return Policy(folder, read, processes=processes, uid=uid, fenced=fenced)

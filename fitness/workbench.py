@@ -1,0 +1,165 @@
+"""The workbench: what a controller holds. It builds candidates and has the judge measure them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from types import TracebackType
+from typing import Any
+
+from fitness.builder import Artifact, Builder
+from fitness.children import Zygote
+from fitness.evaluation import Evaluation, Job, JudgeError
+from fitness.sandbox import ROOT, clean_environment, state_dir
+
+ANSWER_TIMEOUT_S = 1_800.0
+"""Longest time for one measurement, baselines with torch.compile included."""
+START_TIMEOUT_S = 180.0
+FENCED_LEVELS = ("S2", "S3")
+
+
+class Workbench:
+    """Builds and measures. Safe to use from several threads; use as a context manager.
+
+    `sandbox`: "auto" refuses to work (JudgeError) below level S2; "none" runs candidates with resource
+    limits only.
+    """
+
+    def __init__(self, device: str = "cpu", sandbox: str = "auto") -> None:
+        if device != "cpu":
+            raise JudgeError(f"device must be cpu, found {device!r}; GPU devices need a build of kb_evolve with a GPU judge")
+        if sandbox not in ("auto", "none"):
+            raise JudgeError(f"sandbox must be auto or none, found {sandbox!r}")
+        self._device, self._sandbox = device, sandbox
+        self._measuring = threading.Lock()
+        self._channel: socket.socket | None = None
+        self._zygote = Zygote(1)
+        pch_dir = state_dir() / "pch"
+        pch_dir.mkdir(mode=0o711, exist_ok=True)
+        self._builder = Builder(self._zygote, fenced=sandbox != "none", pch_dir=str(pch_dir))
+        self.sandbox_level = ""
+        """Measured by attack when the judge starts; empty before the first measurement."""
+
+    def build(self, job: Job) -> Artifact:
+        """The built candidate, or an artifact with its failure. Several threads may build at once."""
+        return self._builder.build(job)
+
+    def measure(self, job: Job, artifact: Artifact) -> Evaluation:
+        """The judge's evaluation of a built candidate; one at a time per device.
+
+        Raises JudgeError when the judge, its device or the problem fails: never for the candidate's faults. The next
+        call then starts a new judge.
+        """
+        if artifact.failure is not None:
+            return artifact.failure
+        answer = self._ask({"op": "measure", "job": dataclasses.asdict(job), "artifact_dir": artifact.folder})
+        evaluation = Evaluation.from_json(answer["evaluation"])
+        features = {**evaluation.features, "build_routes": list(artifact.routes)}
+        return dataclasses.replace(evaluation, compile_s=artifact.compile_s, features=features)
+
+    def evaluate(self, job: Job) -> Evaluation:
+        """Build and measure."""
+        return self.measure(job, self.build(job))
+
+    def baseline(self, job: Job, kind: str) -> dict[str, Any]:
+        """Times the problem itself: kind `eager` (against itself) or `compile` (torch.compile against eager)."""
+        return self._ask({"op": "baseline", "job": dataclasses.asdict(job), "kind": kind})["baseline"]
+
+    def close(self) -> None:
+        """Ends the judge, the builds and everything that they started."""
+        self._drop_judge()
+        self._zygote.close()
+
+    def __enter__(self) -> Workbench:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._measuring:
+            if self._channel is None:
+                self._start_judge()
+            assert self._channel is not None
+            try:
+                self._channel.sendall(json.dumps(request).encode() + b"\n")
+                answer = self._listen(ANSWER_TIMEOUT_S)
+            except (OSError, JudgeError):
+                self._drop_judge()
+                raise
+        if "error" in answer:
+            raise JudgeError(answer["error"])
+        return answer
+
+    def _listen(self, timeout_s: float) -> dict[str, Any]:
+        """The judge's answer; in between builds stand still for as long as it asks for quiet."""
+        while True:
+            message = self._read(timeout_s)
+            if "quiet" not in message:
+                return message
+            with self._builder.standing_still():
+                self._acknowledge()
+                message = self._read(timeout_s)
+            if message.get("quiet") is not False:
+                return message
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        assert self._channel is not None
+        self._channel.sendall(b'{"ack": true}\n')
+
+    def _read(self, timeout_s: float) -> dict[str, Any]:
+        assert self._channel is not None
+        readable, _, _ = select.select([self._channel], [], [], timeout_s)
+        line = self._lines.readline() if readable else ""
+        if not line:
+            raise JudgeError(
+                f"the judge process {'died' if readable else f'gave no answer within {timeout_s:.0f} s'}; "
+                "nothing was recorded for this candidate, and the next measurement starts a new judge"
+            )
+        return json.loads(line)
+
+    def _start_judge(self) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="judge-", dir=state_dir())
+        self._channel, theirs = socket.socketpair()
+        self._lines = self._channel.makefile("r", encoding="utf-8")
+        environment = clean_environment(self._home.name, len(os.sched_getaffinity(0)))
+        self._judge = subprocess.Popen(
+            [sys.executable, "-P", "-m", "fitness.judge", str(theirs.fileno()), self._device, self._sandbox],
+            pass_fds=[theirs.fileno()],
+            env={**environment, "TMPDIR": tempfile.gettempdir(), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        ready = self._read(START_TIMEOUT_S)
+        if "error" in ready:
+            raise JudgeError(ready["error"])
+        self.sandbox_level = ready["sandbox"]
+        if self._sandbox != "none" and self.sandbox_level not in FENCED_LEVELS:
+            self._drop_judge()
+            raise JudgeError(
+                f"the sandbox reaches only level {self.sandbox_level} here, S2 is needed; `kb-evolve doctor` says what is "
+                "missing, and --sandbox none runs candidates unprotected (scores are then marked S0)"
+            )
+
+    def _drop_judge(self) -> None:
+        if self._channel is None:
+            return
+        self._channel.close()
+        self._lines.close()
+        self._channel = None
+        try:
+            self._judge.wait(10)
+        except subprocess.TimeoutExpired:
+            self._judge.kill()
+            self._judge.wait()
+        self._home.cleanup()
