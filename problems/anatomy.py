@@ -116,16 +116,19 @@ def anatomy_from_json(document: Any) -> Anatomy:
 
     The child ran untrusted code, so every field is checked, not believed.
     """
-    counts = ("parameter_count", "parameter_bytes", "matmul_flop", "pointwise_ops", "bytes_moved")
     fields = _checked(document, dict)
     return Anatomy(
         traced=_checked(fields.get("traced"), str),
         inputs=tuple(_form(entry) for entry in _checked(fields.get("inputs"), list)),
         arguments=tuple(_checked(entry, str) for entry in _checked(fields.get("arguments"), list)),
         outputs=tuple(_form(entry) for entry in _checked(fields.get("outputs"), list)),
+        parameter_count=_count(fields.get("parameter_count")),
+        parameter_bytes=_count(fields.get("parameter_bytes")),
+        matmul_flop=_count(fields.get("matmul_flop")),
+        pointwise_ops=_count(fields.get("pointwise_ops")),
+        bytes_moved=_count(fields.get("bytes_moved")),
         reduction_length=_count(fields.get("reduction_length")),
         operators={_checked(k, str): _count(v) for k, v in _checked(fields.get("operators"), dict).items()},
-        **{name: _count(fields.get(name)) for name in counts},
     )
 
 

@@ -109,7 +109,9 @@ def _read(
             if closing == math.inf and child.poll() is not None:
                 _kill_group(child.pid)
                 closing = time.monotonic() + DRAIN_S
-            ready = waiting.select(min(0.2, max(0.0, deadline - time.monotonic())) if closing == math.inf else 0)
+            ready = waiting.select(
+                min(0.2, max(0.0, deadline - time.monotonic())) if closing == math.inf else 0
+            )
             if closing < math.inf and not ready or time.monotonic() > closing:
                 break  # a descendant that left the group still holds a pipe
             for key, _ in ready:
@@ -143,7 +145,13 @@ def _environment(private: str) -> dict[str, str]:
         kept["PYTHONPATH"] = os.pathsep.join(paths)
     if site.ENABLE_USER_SITE:
         kept["PYTHONUSERBASE"] = site.getuserbase()
-    own = {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1", "CUDA_VISIBLE_DEVICES": "", "HOME": private, "TMPDIR": private}
+    own = {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUTF8": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "HOME": private,
+        "TMPDIR": private,
+    }
     return kept | own
 
 

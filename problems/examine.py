@@ -1,7 +1,8 @@
 """The child that runs a problem's code to describe it: started by problems/child.py, and only by it.
 
-Reads one JSON request from standard input and writes JSON lines to the descriptor it is given: the stage it
-is in (so that a hang has a place), then the anatomy, the CPU's peaks and the admission findings, or a failure.
+Reads one JSON request from standard input and writes JSON lines to the descriptor it is given: the stage
+it is in (so that a hang has a place), then the anatomy, the CPU's peaks and the admission findings, or a
+failure.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Program:
             if not isinstance(inputs, (list, tuple)):
                 raise TypeError(f"expected a list of forward's arguments, found {type(inputs).__name__}")
             if not any(isinstance(value, torch.Tensor) for value in inputs):
-                raise TypeError(f"expected at least one tensor among forward's arguments, found {inputs!r:.200}")
+                raise TypeError(
+                    f"expected at least one tensor among forward's arguments, found {inputs!r:.200}"
+                )
         return list(inputs)
 
     def model(self) -> torch.nn.Module:
@@ -138,13 +141,14 @@ def load(source: str, tell: Tell) -> Program:
 def trace(program: Program) -> Anatomy:
     """The anatomy, from whichever way of running the problem works and fits in memory."""
     nbytes = _bytes_on_meta(program)
+    ways: tuple[Callable[[Program], Anatomy], ...]
     if nbytes is None:
         ways = (_trace_fake, _trace_mixed, _trace_real)
     elif nbytes <= REAL_BYTES:
         ways = (_trace_real, _trace_fake, _trace_mixed)
     else:
         ways = (_trace_fake, _trace_mixed)
-    failures = {}
+    failures: dict[Callable[[Program], Anatomy], StageFailed] = {}
     for way in ways:
         try:
             return way(program)
@@ -181,7 +185,8 @@ def _trace_mixed(program: Program) -> Anatomy:
     model = program.model()
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         for module in model.modules():
-            for table in (module._parameters, module._buffers):
+            tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+            for table in tables:
                 table.update({name: mode.from_tensor(t) for name, t in table.items() if t is not None})
         return _trace("fake inputs, real weights", program, model, program.inputs())
 
@@ -259,7 +264,9 @@ def _tensors(value: Any) -> list[torch.Tensor]:
         return [value]
     if isinstance(value, dict):
         value = list(value.values())
-    return [tensor for entry in value for tensor in _tensors(entry)] if isinstance(value, (list, tuple)) else []
+    return (
+        [tensor for entry in value for tensor in _tensors(entry)] if isinstance(value, (list, tuple)) else []
+    )
 
 
 def _contain() -> None:
