@@ -1,4 +1,4 @@
-"""The nouns of change: Usage, Proposal, and the Mutator seam."""
+"""The nouns of change: Usage, Proposal, Refusal, and the Mutator seam."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ class Usage:
     completion_tokens: int = 0
     cost_usd: float = 0.0
     latency_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something cannot be done to a source; a value, because a candidate may always be unfit."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +60,15 @@ class Mutator(Protocol):
     def propose(self, ticket: Ticket) -> Proposal:
         """A proposal for `ticket`; everything random comes from `Random(ticket.seed)`."""
         ...
+
+
+def refused(mutator: str, reason: str, ticket: Ticket) -> Proposal:
+    """A proposal that gives nothing, with the reason."""
+    parents = (ticket.parent.candidate.id,)
+    return Proposal(mutator=mutator, rationale="", refusal=reason, parent_ids=parents)
+
+
+def known_sources(ticket: Ticket) -> set[str]:
+    """Digests of every source that the ticket shows: proposing one of them again would waste a measurement."""
+    shown = (ticket.parent, *ticket.inspirations, *ticket.lineage)
+    return {member.candidate.source_sha256 for member in shown}

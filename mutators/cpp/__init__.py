@@ -1,0 +1,1 @@
+"""Source-level analysis and rewrites of C++ kernels."""
