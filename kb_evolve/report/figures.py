@@ -169,7 +169,8 @@ def _canvas(title: str, subject: str) -> tuple[Figure, Axes]:
     axes = figure.subplots()
     axes.set_title(subject, loc="left", fontsize=12, fontweight="bold", pad=22)
     subtitle = one_line(title, 90)
-    axes.text(0, 1.03, subtitle, transform=axes.transAxes, color=MUTED, fontsize=9.5, va="bottom")
+    label = axes.text(0, 1.03, subtitle, transform=axes.transAxes, color=MUTED, fontsize=9.5, va="bottom")
+    label.set_in_layout(False)  # a long one runs out of the figure instead of squeezing the axes
     return figure, axes
 
 

@@ -203,7 +203,7 @@ def lineage(history: History) -> list[Step]:
         parents = current.candidate.parent_ids
         current = by_id.get(parents[0]) if parents else None
     chain.reverse()
-    return [_step(parent, each) for parent, each in zip([None, *chain[:-1]], chain, strict=True)]
+    return [_step(chain[index - 1] if index else None, each) for index, each in enumerate(chain)]
 
 
 def distinct_programs(history: History) -> int:
@@ -286,7 +286,7 @@ def _clear_gain(each: Evaluated, by_id: Mapping[str, Evaluated]) -> float | None
 
 
 def _step(parent: Evaluated | None, each: Evaluated) -> Step:
-    if parent is None or not parent.evaluation.is_correct:
+    if parent is None or not (parent.evaluation.is_correct and each.evaluation.is_correct):
         return Step(each, None, is_clear=False, parent=parent)
     return Step(each, _speedup(each) / _speedup(parent), _are_apart(parent, each), parent)
 

@@ -1,0 +1,260 @@
+"""The export in KernelBench's layout: files, numbers, and kernels that run with torch and a compiler alone."""
+
+import ast
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from fitness.evaluation import Evaluation, Verdict
+from islands.candidate import Candidate, Evaluated
+from islands.run import Run
+from kb_evolve.export.kernelbench import ExportError, export_run, folder_name
+from kb_evolve.export.portable import function_text, portable
+
+REFERENCE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 2.0
+
+def get_inputs():
+    return [torch.rand(64, 32)]
+
+def get_init_inputs():
+    return []
+"""
+
+KERNEL = '''"""Doubles every element."""
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+CFLAGS = ["-O2"]
+
+SOURCE = r"""
+#include <cstdint>
+
+constexpr float FACTOR = 2.0f;
+
+extern "C" void twice(const float* x, float* out, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) out[i] = FACTOR * x[i];
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline("twice", SOURCE, functions=None, no_implicit_headers=True, is_python_module=False,
+                extra_cflags=CFLAGS, extra_ldflags=CFLAGS)
+)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        library.twice(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()),
+                      ctypes.c_int64(x.numel()))
+        return out
+'''
+
+RUN = Run(
+    id="abcdefgh",
+    name="twice run/1",
+    problem_id="twice",
+    problem_sha256=hashlib.sha256(REFERENCE.encode()).hexdigest(),
+    problem_source=REFERENCE,
+    backend="cpp",
+    device="cpu",
+    precision="fp32",
+    config={},
+    seed=1,
+    budget={},
+    git_commit="5495106",
+    started_at="2026-03-01T09:00:00+00:00",
+)
+
+
+def evaluated(number, source, speedup=None, **fields):
+    times = {}
+    if speedup is not None:
+        kernel_ms = 1.23456 / speedup
+        times = {"kernel_ms": kernel_ms, "kernel_ms_ci": (kernel_ms, kernel_ms), "reference_ms": 1.23456}
+        times |= {"speedup": speedup, "speedup_ci": (speedup, speedup), "rounds": 40, "draws": 62}
+    values = {
+        "verdict": Verdict.CORRECT if speedup else Verdict.TIMEOUT,
+        "reason": "r",
+        "device_name": "Some CPU",
+    }
+    values |= {
+        "problem": "twice",
+        "backend": "cpp",
+        "source_sha256": hashlib.sha256(source.encode()).hexdigest(),
+    }
+    candidate = Candidate(f"abcdefgh-{number:06d}", number, 0, 0, "cpp", source)
+    return Evaluated(candidate, Evaluation(**(values | times | fields)))
+
+
+SMALL = KERNEL.replace("Doubles", "Doubles frugally")
+HISTORY = [
+    evaluated(0, SMALL, 0.5, peak_mem_bytes=10, error_ratio=1.0),
+    evaluated(1, KERNEL.replace("Doubles", "Never doubles")),
+    evaluated(2, KERNEL, 1.0, peak_mem_bytes=20, error_ratio=1.0),
+    evaluated(3, KERNEL, 0.9, peak_mem_bytes=19, error_ratio=1.0),
+    evaluated(4, KERNEL.replace("Doubles", "Doubles slowly"), 0.4, peak_mem_bytes=20, error_ratio=1.0),
+]
+
+
+def test_the_elite_is_sample_0_and_other_pareto_kernels_follow_once_each(tmp_path):
+    paths = export_run(RUN, HISTORY, tmp_path, level=1, problem_id=23)
+    folder = tmp_path / "runs" / "twice_run_1"
+    assert [path.name for path in paths[:2]] == [
+        "level_1_problem_23_sample_0_kernel.py",
+        "level_1_problem_23_sample_1_kernel.py",
+    ]
+    assert "Doubles every" in paths[0].read_text() and "Doubles frugally" in paths[1].read_text()
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in paths)
+    assert (folder / "reference.py").read_text() == REFERENCE
+
+
+def test_eval_results_have_kernelbench_s_keys_and_three_digit_milliseconds(tmp_path):
+    export_run(RUN, HISTORY, tmp_path, level=1, problem_id=23)
+    document = json.loads((tmp_path / "runs" / "twice_run_1" / "eval_results.json").read_text())
+    assert list(document) == ["23"] and [entry["sample_id"] for entry in document["23"]] == [0, 1]
+    first = document["23"][0]
+    assert set(first) == {"sample_id", "compiled", "correctness", "metadata", "runtime", "runtime_stats"}
+    assert (first["compiled"], first["correctness"], first["runtime"]) == (True, True, 1.23)
+    assert document["23"][1]["runtime"] == 2.47
+    assert set(first["runtime_stats"]) == {"mean", "std", "min", "max", "num_trials", "hardware", "device"}
+    assert first["metadata"]["hardware"] == "Some CPU"
+    assert first["metadata"]["correctness_trials"] == "(62 / 62)"
+
+
+def test_correctness_is_what_kernelbench_s_own_rule_says(tmp_path):
+    export_run(RUN, [evaluated(0, KERNEL, 1.0, kernelbench_correct=False)], tmp_path, level=1, problem_id=2)
+    document = json.loads((tmp_path / "runs" / "twice_run_1" / "eval_results.json").read_text())
+    assert document["2"][0]["correctness"] is False
+
+
+def test_provenance_holds_evaluation_hashes_ids_and_the_source_as_evolved(tmp_path):
+    paths = export_run(RUN, HISTORY, tmp_path, level=1, problem_id=23)
+    document = json.loads((paths[0].parent / "provenance.json").read_text())
+    kernel = document["samples"][0]
+    assert kernel["candidate_id"] == "abcdefgh-000002" and kernel["source"] == KERNEL
+    assert kernel["source_sha256"] == hashlib.sha256(KERNEL.encode()).hexdigest()
+    assert kernel["file_sha256"] == hashlib.sha256(paths[0].read_bytes()).hexdigest()
+    assert Evaluation.from_json(kernel["evaluation"]) == HISTORY[2].evaluation
+    assert document["run"]["id"] == "abcdefgh" and document["run"]["problem_sha256"] == RUN.problem_sha256
+
+
+def test_a_second_export_leaves_no_sample_of_the_first(tmp_path):
+    first = export_run(RUN, HISTORY, tmp_path, level=1, problem_id=23)
+    export_run(RUN, HISTORY[2:3], tmp_path, level=1, problem_id=23)
+    assert first[0].exists() and not first[1].exists()
+
+
+@pytest.mark.parametrize("history", [[], [HISTORY[1]]])
+def test_a_run_without_a_correct_candidate_is_refused_and_writes_nothing(tmp_path, history):
+    with pytest.raises(ExportError, match="no correct candidate"):
+        export_run(RUN, history, tmp_path, level=1, problem_id=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_that_kernelbench_does_not_know_are_refused(tmp_path):
+    with pytest.raises(ExportError, match="from 1 on, found 0 and 3"):
+        export_run(RUN, HISTORY, tmp_path, level=0, problem_id=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("../../etc", "_.._etc"), ("a b/c", "a_b_c"), ("..", "run"), ("", "run"), ("ok-1.2_x", "ok-1.2_x")],
+)
+def test_a_run_s_name_cannot_lead_out_of_the_folder(name, folder):
+    assert folder_name(name) == folder
+
+
+def run_check(folder, path, *arguments):
+    """check.py in a process that has torch, the given PATH, and nothing of ours."""
+    environment = {"PATH": str(path), "HOME": str(folder), "TMPDIR": str(folder)}
+    command = [sys.executable, "-P", "check.py", "--rounds", "3", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def compiler_only(folder):
+    """A PATH with the compiler's programs and no ninja."""
+    folder.mkdir()
+    for tool in ("g++", "as", "ld"):
+        found = shutil.which(tool)
+        if found is None:
+            pytest.skip(f"{tool} is not installed")
+        os.symlink(found, folder / tool)
+    return folder
+
+
+def test_an_exported_kernel_builds_and_checks_without_ninja(tmp_path):
+    paths = export_run(RUN, HISTORY, tmp_path, level=1, problem_id=23)
+    folder = paths[0].parent
+    before = {path.name for path in folder.iterdir()}
+    done = run_check(folder, compiler_only(tmp_path / "bin"))
+    assert done.returncode == 0, done.stderr
+    assert "equal on 5 of 5 draws" in done.stdout
+    assert re.search(r"reference \S+ ms, kernel \S+ ms \(medians of 3 rounds\): \S+x", done.stdout)
+    assert {path.name for path in folder.iterdir()} - before <= {"__pycache__"}, "the build folder is gone"
+
+
+def test_check_says_no_to_a_wrong_kernel(tmp_path):
+    wrong = KERNEL.replace("FACTOR = 2.0f", "FACTOR = 2.1f")
+    paths = export_run(RUN, [evaluated(0, wrong, 1.0)], tmp_path, level=1, problem_id=23)
+    done = run_check(paths[0].parent, compiler_only(tmp_path / "bin"))
+    assert done.returncode == 1, done.stderr
+    assert "equal on 0 of 5 draws" in done.stdout
+
+
+def test_only_the_import_line_changes_and_the_file_stays_valid():
+    changed = portable(KERNEL)
+    assert changed is not None
+    ast.parse(changed)
+    before, after = KERNEL.split("from torch.utils.cpp_extension import load_inline\n")
+    assert changed.startswith(before) and changed.endswith(after)
+
+
+def test_the_carried_function_has_nothing_that_kernelbench_s_checker_forbids():
+    for word in ("try", "except", "pass", "threading", "multiprocessing"):
+        assert not re.search(rf"\b{word}\b", function_text())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("is_python_module=False", "is_python_module=True"),
+        ("no_implicit_headers=True, ", ""),
+        ("functions=None", 'functions=["twice"]'),
+        ("functions=None", 'cuda_sources=""'),
+        ("functions=None", "**{}"),
+        ("import load_inline", "import load_inline as build"),
+        ("import load_inline", "import load, load_inline"),
+        ("import load_inline", "import load_inline; import os"),
+        ("import torch\n", "import torch\nimport torch.utils.cpp_extension\n"),
+        ("class ModelNew", "class ModelNew ("),
+    ],
+)
+def test_a_kernel_of_another_form_is_left_as_it_is(change):
+    assert change[0] in KERNEL
+    assert portable(KERNEL.replace(*change)) is None
+
+
+def test_an_import_inside_a_string_is_not_taken_for_the_import():
+    text = 'NOTE = """\nfrom torch.utils.cpp_extension import load_inline\n"""\n'
+    assert portable(text) is None
+    changed = portable(text + KERNEL)
+    assert changed is not None and changed.startswith(text)
