@@ -52,8 +52,8 @@ def audit(
 ) -> list[Finding]:
     """Findings for every trick on the own draws, and on normal draws for those that pass there.
 
-    `forward` takes the inputs and returns the output's tensors (complex ones as their real view). Raises AuditSkipped if one reference run
-    shows that all of them would take longer than `budget_s`.
+    `forward` takes the inputs and returns the output's tensors (complex ones as their real view). Raises
+    AuditSkipped if one reference run shows that all of them would take longer than `budget_s`.
     """
 
     def own(seed: int) -> list[Any]:

@@ -94,8 +94,8 @@ def _load_kernelbench(ref: str, root: str | None) -> Problem:
     root = root or os.environ.get(ROOT_VARIABLE)
     if not root:
         raise ProblemError(
-            f"{ref} is a problem of KernelBench and none was named: give its checkout or a parquet file of its "
-            f"data set with --kernelbench or in {ROOT_VARIABLE}"
+            f"{ref} is a problem of KernelBench, and where that is was not said: give its checkout or a "
+            f"parquet file of its data set with --kernelbench or in {ROOT_VARIABLE}"
         )
     entry = kernelbench.find(ref, root)
     if entry.path is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import selectors
 import signal
@@ -61,11 +60,13 @@ class Transcript:
 
 def converse(request: dict[str, Any], timeout_s: float) -> Transcript:
     """Run problems/examine.py on a request; every process of its group is dead when this returns."""
-    with tempfile.TemporaryDirectory(prefix="kb-problem-", ignore_cleanup_errors=True) as private:
-        with open(Path(private) / "request.json", "w+", encoding="utf-8") as asked:
-            json.dump(request, asked)
-            asked.seek(0)
-            return _watch(asked, private, timeout_s)
+    with (
+        tempfile.TemporaryDirectory(prefix="kb-problem-", ignore_cleanup_errors=True) as private,
+        open(Path(private) / "request.json", "w+", encoding="utf-8") as asked,
+    ):
+        json.dump(request, asked)
+        asked.seek(0)
+        return _watch(asked, private, timeout_s)
 
 
 def _watch(asked: IO[str], private: str, timeout_s: float) -> Transcript:
@@ -83,54 +84,68 @@ def _watch(asked: IO[str], private: str, timeout_s: float) -> Transcript:
     finally:
         os.close(write_end)
     assert child.stdout is not None
+    heard = _Heard(read_end, child.stdout.fileno())
     try:
-        answers, output, stopped = _read(read_end, child.stdout.fileno(), child, deadline)
+        stopped = _listen(heard, child, deadline)
     finally:
         _kill_group(child.pid)
         code = child.wait()
         child.stdout.close()
         os.close(read_end)
-    tail = output.decode(errors="replace").strip()
-    return Transcript(_parse(answers), _printable(tail), stopped or _ending(code))
+    return Transcript(_parse(heard.answers), _printable(heard.tail), stopped or _ending(code))
 
 
-def _read(
-    answer_fd: int, output_fd: int, child: subprocess.Popen[bytes], deadline: float
-) -> tuple[bytes, bytes, str]:
-    """(all answers, the output's tail, why reading stopped early or "") until both pipes end."""
-    answers, tail, printed, closing = b"", b"", 0, math.inf
+@dataclass(slots=True)
+class _Heard:
+    """What has come through a child's two pipes."""
+
+    answer_fd: int
+    output_fd: int
+    answers: bytes = b""
+    tail: bytes = b""
+    printed: int = 0
+
+    def read(self, fd: int) -> bool:
+        """Take what a pipe holds; False at its end."""
+        chunk = os.read(fd, 1 << 16)
+        if fd == self.answer_fd:
+            self.answers += chunk
+        else:
+            self.printed += len(chunk)
+            self.tail = (self.tail + chunk)[-TAIL:]
+        return bool(chunk)
+
+    def excess(self) -> str:
+        if len(self.answers) > ANSWER_LIMIT:
+            return "answer limit"
+        return "output limit" if self.printed > OUTPUT_LIMIT else ""
+
+
+def _listen(heard: _Heard, child: subprocess.Popen[bytes], deadline: float) -> str:
+    """Read both pipes until they and the child end; why that was given up, or ""."""
     with selectors.DefaultSelector() as waiting:
-        for fd in (answer_fd, output_fd):
-            os.set_blocking(fd, False)
+        for fd in (heard.answer_fd, heard.output_fd):
             waiting.register(fd, selectors.EVENT_READ)
-        while waiting.get_map():
+        while waiting.get_map() and child.poll() is None:
             if time.monotonic() > deadline:
-                return answers, tail, "timeout"
-            if closing == math.inf and child.poll() is not None:
-                _kill_group(child.pid)
-                closing = time.monotonic() + DRAIN_S
-            ready = waiting.select(
-                min(0.2, max(0.0, deadline - time.monotonic())) if closing == math.inf else 0
-            )
-            if closing < math.inf and not ready or time.monotonic() > closing:
-                break  # a descendant that left the group still holds a pipe
-            for key, _ in ready:
-                chunk = os.read(key.fd, 1 << 16)
-                if not chunk:
+                return "timeout"
+            if excess := heard.excess():
+                return excess
+            for key, _ in waiting.select(0.1):
+                if not heard.read(key.fd):
                     waiting.unregister(key.fd)
-                elif key.fd == answer_fd:
-                    answers += chunk
-                else:
-                    printed += len(chunk)
-                    tail = (tail + chunk)[-TAIL:]
-            if len(answers) > ANSWER_LIMIT:
-                return b"", tail, "answer limit"
-            if printed > OUTPUT_LIMIT:
-                return answers, tail, "output limit"
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(max(0.0, min(5.0, deadline - time.monotonic())))
-        return answers, tail, ""
-    return answers, tail, "timeout"
+        if child.poll() is not None:
+            _kill_group(child.pid)  # what it left behind must not hold the pipes
+        closing = time.monotonic() + DRAIN_S
+        while waiting.get_map() and time.monotonic() < closing and (ready := waiting.select(0)):
+            for key, _ in ready:
+                if not heard.read(key.fd):
+                    waiting.unregister(key.fd)
+    try:
+        child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return "timeout"
+    return heard.excess()
 
 
 def _kill_group(leader: int) -> None:
@@ -166,8 +181,9 @@ def _parse(answers: bytes) -> list[dict[str, Any]]:
     return parsed
 
 
-def _printable(text: str) -> str:
-    """Text without control characters, so that a child cannot write to the user's terminal."""
+def _printable(tail: bytes) -> str:
+    """The text of a tail without control characters, so that a child cannot drive the user's terminal."""
+    text = tail.decode(errors="replace").strip()
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
 
 
