@@ -53,7 +53,9 @@ class Ticket:
     """Seeds every random choice made for this ticket: `Random(ticket.seed)`."""
     parent: Evaluated
     inspirations: tuple[Evaluated, ...] = ()
-    """Distinct elites of the same island, best first; second parents for crossover."""
+    """Members of the same island with sources distinct from the parent's and each other's, best first: elites,
+    then the rest of its Pareto archive; second parents for crossover."""
     lineage: tuple[Evaluated, ...] = ()
-    """Every evaluated relative of the parent (its family of same-structure programs included),
-    oldest first: what a model-based mutator learns from."""
+    """The parent and its evaluated relatives, failed ones included, in the order told: ancestors, siblings,
+    descendants, and programs of the island that differ from it only in tunables. At most
+    `PopulationConfig.relatives`; what a model-based mutator learns from."""

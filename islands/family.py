@@ -39,9 +39,12 @@ class Family:
         self._skeletons[candidate.id] = skeleton(candidate.source)
         self._twins.setdefault((candidate.island, self._skeletons[candidate.id]), []).append(candidate.id)
 
-    def digest(self) -> list[str]:
-        """Ids in the order told."""
-        return list(self._told)
+    def digest(self) -> list[list[object]]:
+        """What was told, in order: id, parents, verdict and speedup."""
+        return [
+            [one.candidate.id, one.candidate.parent_ids, one.evaluation.verdict, one.evaluation.speedup]
+            for one in self._told.values()
+        ]
 
     def relatives(self, evaluated: Evaluated, limit: int) -> tuple[Evaluated, ...]:
         """The candidate itself and its told relatives, at most `limit` in all, in the order told.

@@ -91,8 +91,8 @@ def held(run_id: str, path: Path, holder: Owner) -> str:
     """Why the run cannot be leased."""
     return (
         f"run {run_id} in {path} is held by process {holder.pid} on {holder.host}, which lives. Wait for it "
-        f"to end, end it there, or name another run with --run. A dead owner's run is free at once on its own "
-        f"machine, and after {STALE_S:.0f} s on another."
+        f"to end, end it there, or name another run with --run. A dead owner's run is free at once on its "
+        f"own machine, and after {STALE_S:.0f} s on another."
     )
 
 

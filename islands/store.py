@@ -211,8 +211,8 @@ class Store:
         expected = (rows[0]["source_sha256"], rows[0]["problem_sha256"])
         if expected != tuple(key[:2]) or evaluation.source_sha256 != expected[0]:
             raise StoreError(
-                f"evaluation for candidate {candidate_id} belongs to another program: expected source and "
-                f"problem {expected}, found key {tuple(key[:2])}, evaluated source {evaluation.source_sha256}."
+                f"evaluation for candidate {candidate_id} belongs to another program: expected source "
+                f"and problem {expected}, found key {key[:2]}, evaluated source {evaluation.source_sha256}."
             )
 
     def _append_evaluation(self, run_id: str, evaluation: Evaluation, key: Key) -> int:
