@@ -80,9 +80,7 @@ class Search:
         fails twice on one candidate: what was told until then is kept, and calling again goes on.
         """
         problem = self.load_problem()
-        if self._workbench is None:
-            check_judge(self.config)
-        first_kernel(problem, self.config)
+        self._check(problem)
         with open_store(self.config.run.db) as store:
             run, config = open_run(store, problem, self.given)
             with store.lease(run.id), Stop() as stop, contextlib.ExitStack() as stack:
@@ -95,6 +93,13 @@ class Search:
                 loop = Loop(self._parts(run, problem, config, store, workbench, pools, stop))
                 end, reason = _drive(loop, first_kernel(problem, config))
                 return _outcome(loop, end, reason)
+
+    def _check(self, problem: Problem) -> None:
+        """Raises what is wrong with the request before anything is opened or written."""
+        if self._workbench is None:
+            check_judge(self.config)
+        first_kernel(problem, self.config)
+        open_chooser(self.config)
 
     def load_problem(self) -> Problem:
         """The problem; ProblemError when it cannot be found or read."""
@@ -138,7 +143,9 @@ def open_chooser(config: Config) -> Any:
     from mutators import registry
     from mutators.choose import Chooser
 
-    raise SystemExit("not yet")
+    weights = config.mutators.weights or dict.fromkeys(registry.names(), 1.0)
+    mutators = [registry.create(name, config.mutators.options.get(name, {})) for name in weights]
+    return Chooser(mutators, weights)
 
 
 def _drive(loop: Loop, source: str) -> tuple[StopReason, str]:
@@ -156,7 +163,11 @@ def _drive(loop: Loop, source: str) -> tuple[StopReason, str]:
         raise
     finally:
         loop.parts.show(loop.progress())
-        store.add_event(run.id, "stopped", {"stop": end, "reason": reason, "best": _best_id(loop)})
+        store.add_event(
+            run.id,
+            "stopped",
+            {"stop": end, "reason": reason, "best": _best_id(loop), "digest": loop.population.digest()},
+        )
 
 
 def _outcome(loop: Loop, end: StopReason, reason: str) -> Outcome:

@@ -13,16 +13,38 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("problems", "fitness", "islands", "mutators", "kb_evolve", "experiments")
-HEAVY = {"torch", "litellm", "openevolve", "openai", "matplotlib", "numpy", "rich", "ray", "pyarrow", "jinja2"}
+HEAVY = {
+    "torch",
+    "litellm",
+    "openevolve",
+    "openai",
+    "matplotlib",
+    "numpy",
+    "rich",
+    "ray",
+    "pyarrow",
+    "jinja2",
+}
 TORCH_NEEDS = (
     *("torch", "torchgen", "functorch", "typing_extensions", "sympy", "mpmath", "networkx"),
-    *("jinja2", "markupsafe", "filelock", "fsspec", "setuptools", "_distutils_hack", "pkg_resources", "triton"),
+    *(
+        "jinja2",
+        "markupsafe",
+        "filelock",
+        "fsspec",
+        "setuptools",
+        "_distutils_hack",
+        "pkg_resources",
+        "triton",
+    ),
 )
 
 
 def sources(room: str) -> list[Path]:
     """The room's modules; bundled problems, and what an export carries along, are data."""
-    return [path for path in sorted((ROOT / room).rglob("*.py")) if not {"bundled", "carried"} & set(path.parts)]
+    return [
+        path for path in sorted((ROOT / room).rglob("*.py")) if not {"bundled", "carried"} & set(path.parts)
+    ]
 
 
 def imports(path: Path) -> Iterator[tuple[str, int, bool]]:
@@ -80,7 +102,9 @@ def test_the_controllers_rooms_import_heavy_packages_only_inside_functions(room:
     assert wrong == []
 
 
-def child(code: str, *arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+def child(
+    code: str, *arguments: str, cwd: Path = ROOT, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,

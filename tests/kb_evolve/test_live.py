@@ -29,11 +29,22 @@ def evaluated(number: int = 1, rationale: str = "TILE 4 -> 8") -> Evaluated:
 def test_a_line_holds_evaluations_best_with_interval_verdicts_flight_and_time_left() -> None:
     best = evaluated()
     progress = dataclasses.replace(
-        EMPTY, evaluations=12, best=best, verdicts={"correct": 9, "timeout": 3}, building=2, measuring=1, eta_s=95
+        EMPTY,
+        evaluations=12,
+        best=best,
+        verdicts={"correct": 9, "timeout": 3},
+        building=2,
+        measuring=1,
+        eta_s=95,
     )
     line = progress_line(progress)
     assert best.evaluation.speedup is not None
-    for part in ("12/60", f"{best.evaluation.speedup:.3g}x [", "9 correct, 3 timeout", "building 2, measuring 1"):
+    for part in (
+        "12/60",
+        f"{best.evaluation.speedup:.3g}x [",
+        "9 correct, 3 timeout",
+        "building 2, measuring 1",
+    ):
         assert part in line
     assert "about 1 min 35 s left" in line
 
