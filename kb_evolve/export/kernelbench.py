@@ -10,6 +10,7 @@ from typing import Any
 
 from islands.candidate import Evaluated
 from islands.run import Run
+from kb_evolve.config import ConfigError
 from kb_evolve.export.portable import portable
 from kb_evolve.report import series
 
@@ -17,26 +18,32 @@ SAMPLES = 8
 """Kernels that are exported at most."""
 
 
-class ExportError(Exception):
+class ExportError(ConfigError):
     """A run that cannot be exported; says why and what to do."""
 
 
 def export_run(
-    run: Run, history: Sequence[Evaluated], out_dir: Path, level: int, problem_id: int
+    run: Run,
+    history: Sequence[Evaluated],
+    out_dir: str | Path,
+    level: int | None = None,
+    problem_id: int | None = None,
 ) -> list[Path]:
     """Writes `runs/<run name>/` below `out_dir`; returns the files' paths, sample 0 first.
 
     Sample 0 is the elite; further distinct kernels of the Pareto front follow, the fastest first. Next to
     `level_L_problem_P_sample_S_kernel.py` stand `eval_results.json` and `generation_config.yaml` in
     KernelBench's layout, `reference.py`, `check.py` (compares and times both with torch alone) and
-    `provenance.json` (our evaluations, hashes, ids and the sources as evolved).
+    `provenance.json` (our evaluations, hashes, ids and the sources as evolved). Level and problem are
+    read from the problem's name where they are not given, see `kernelbench_numbers`.
 
-    Raises ExportError when the run has no correct candidate or the numbers are not KernelBench's.
+    Raises ExportError when the run has no correct candidate or a number is negative.
     """
-    if level < 1 or problem_id < 1:
-        raise ExportError(
-            f"level and problem must be whole numbers from 1 on, found {level} and {problem_id}"
-        )
+    named = kernelbench_numbers(run.problem_id)
+    level = named[0] if level is None else level
+    problem_id = named[1] if problem_id is None else problem_id
+    if level < 0 or problem_id < 0:
+        raise ExportError(f"level and problem must be 0 or more, found {level} and {problem_id}")
     winners = samples(history)
     if not winners:
         raise ExportError(
@@ -54,6 +61,15 @@ def export_run(
     contents["check.py"] = (Path(__file__).parent / "carried" / "check.py").read_text(encoding="utf-8")
     _remove_stale(folder, level, problem_id, names)
     return [_write(folder / name, text) for name, text in contents.items()]
+
+
+def kernelbench_numbers(problem: str) -> tuple[int, int]:
+    """(level, problem) of `level1/19`, `level1/19_ReLU` or a path that ends so.
+
+    (0, 0), which KernelBench does not have, for any other problem.
+    """
+    found = re.search(r"(?:^|/)level(\d+)/(\d+)(?:_[^/]*)?$", problem)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def samples(history: Sequence[Evaluated]) -> list[Evaluated]:

@@ -29,7 +29,11 @@ HERE = Path(__file__).parent
 
 
 def write_report(
-    run: Run, history: series.History, attempts: Sequence[Attempt], events: Sequence[Event], out_dir: Path
+    run: Run,
+    history: series.History,
+    attempts: Sequence[Attempt],
+    events: Sequence[Event],
+    out_dir: str | Path,
 ) -> dict[str, Path]:
     """Writes the figures (PNG and SVG) and index.html to `out_dir`: {file name: path}, `index.html` first.
 
@@ -38,7 +42,7 @@ def write_report(
     """
     out_dir = Path(out_dir)
     out_dir.mkdir(parents=True, exist_ok=True)
-    title = f"{run.problem_id} · {run.backend} on {_device_name(run, history)} · {run.precision}"
+    title = f"{_problem_title(run)} · {run.backend} on {_device_name(run, history)} · {run.precision}"
     figures = write_figures(title, history, attempts, out_dir)
     page = out_dir / "index.html"
     text = render(page_context(run, history, attempts, events, figures))
@@ -72,7 +76,7 @@ def page_context(
     winner = series.best(history)
     stages = {stage.name: stage.count for stage in series.funnel(history, attempts)}
     return {
-        "run": {"name": one_line(run.name, 80), "problem": one_line(run.problem_id, 120)},
+        "run": {"name": one_line(run.name, 80), "problem": _problem_title(run)},
         "headline": _headline(winner, history) if winner else None,
         "no_best": _no_best(history),
         "tiles": _tiles(run, winner, history, stages, earlier_seconds(events, attempts)),
@@ -303,6 +307,12 @@ def _environment(run: Run, winner: Evaluated | None, history: series.History) ->
             ("Cost of an empty measurement", ms_text(last.overhead_ms)),
         ]
     return [(name, one_line(value, 160)) for name, value in facts]
+
+
+def _problem_title(run: Run) -> str:
+    """The problem's id; of a path, the file's name."""
+    name = run.problem_id.removesuffix(".py")
+    return one_line(name.rsplit("/", 1)[-1] if name != run.problem_id else name, 120)
 
 
 def _device_name(run: Run, history: series.History) -> str:

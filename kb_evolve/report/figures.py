@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,17 +75,7 @@ def progress(title: str, history: series.History) -> Figure:
         return _empty(figure, axes, "no correct candidate yet" if history else "nothing evaluated yet")
     end = len(history)
     _scatter_correct(axes, points)
-    curves = series.island_curves(history)
-    for island, corners in curves.items() if 1 < len(curves) <= len(ISLANDS) else ():
-        numbers, speedups = _stairs(corners, [corner.speedup for corner in corners], end)
-        axes.step(
-            numbers,
-            speedups,
-            where="post",
-            color=ISLANDS[island % len(ISLANDS)],
-            lw=1.2,
-            label=f"island {island}",
-        )
+    _draw_islands(axes, series.island_curves(history), end)
     corners = series.best_so_far(points)
     numbers, lows = _stairs(corners, [corner.low for corner in corners], end)
     _, highs = _stairs(corners, [corner.high for corner in corners], end)
@@ -175,7 +165,8 @@ def _canvas(title: str, subject: str) -> tuple[Figure, Axes]:
 
 
 def _empty(figure: Figure, axes: Axes, message: str) -> Figure:
-    """The canvas with nothing but the reason why it is empty."""
+    """The canvas, lower, with nothing but the reason why it is empty."""
+    figure.set_size_inches(SIZE_INCHES[0], 1.7)
     axes.set_axis_off()
     axes.text(0.5, 0.5, message, transform=axes.transAxes, ha="center", va="center", fontsize=14, color=MUTED)
     return figure
@@ -206,6 +197,19 @@ def _scatter_correct(axes: Axes, points: Sequence[series.Point]) -> None:
         label="correct candidate",
         rasterized=len(points) > RASTER_ABOVE,
     )
+
+
+def _draw_islands(axes: Axes, curves: Mapping[int, Sequence[series.Point]], end: int) -> None:
+    """Each island's own best: in colours of their own while there are enough, else all in one."""
+    if len(curves) < 2:
+        return
+    coloured = max(curves) < len(ISLANDS)
+    for order, (island, corners) in enumerate(curves.items()):
+        numbers, speedups = _stairs(corners, [corner.speedup for corner in corners], end)
+        colour = ISLANDS[island] if coloured else OKABE_ITO[4]
+        label = f"island {island}" if coloured else "_" if order else "each island's best"
+        width = 1.2 if coloured else 0.8
+        axes.step(numbers, speedups, where="post", color=colour, lw=width, label=label)
 
 
 def _mark_ends(axes: Axes, first: series.Point, last: series.Point, end: int) -> None:

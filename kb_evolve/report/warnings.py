@@ -18,7 +18,7 @@ WIDE = 0.10
 def warnings(config: Mapping[str, Any], history: series.History) -> list[str]:
     """The warnings that hold, the gravest first; `config` is the run's resolved configuration.
 
-    Findings of the problem's admission audit are read from `config["findings"]` (a list of sentences).
+    Findings of the problem's admission audit are read from `config["findings"]`.
     """
     winner = series.best(history)
     found = [*_sandbox(history), *_findings(config), *_mixtures(history)]
@@ -37,9 +37,17 @@ def _sandbox(history: series.History) -> list[str]:
 
 
 def _findings(config: Mapping[str, Any]) -> list[str]:
-    findings = config.get("findings") or ()
-    shown = [findings] if isinstance(findings, str) else list(findings)
-    return [f"The problem's audit says: {one_line(finding, 300)}" for finding in shown[:10]]
+    """The audit's findings, each a sentence or a JSON object of problems.anatomy.Finding."""
+    found = []
+    for finding in list(config.get("findings") or ())[:10]:
+        if not isinstance(finding, Mapping):
+            found.append(f"The problem's audit says: {one_line(finding, 300)}")
+        elif finding.get("passes"):
+            trick, family = (one_line(finding.get(name, "?"), 40) for name in ("trick", "family"))
+            found.append(
+                f"The problem is degenerate: `{trick}`, which computes nothing, passes on {family} inputs."
+            )
+    return found
 
 
 def _mixtures(history: series.History) -> list[str]:

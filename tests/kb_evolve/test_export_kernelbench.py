@@ -1,4 +1,4 @@
-"""The export in KernelBench's layout: files, numbers, and kernels that run with torch and a compiler alone."""
+"""The export in KernelBench's layout: files, numbers, and kernels that run with torch and g++ alone."""
 
 import ast
 import hashlib
@@ -14,7 +14,7 @@ import pytest
 from fitness.evaluation import Evaluation, Verdict
 from islands.candidate import Candidate, Evaluated
 from islands.run import Run
-from kb_evolve.export.kernelbench import ExportError, export_run, folder_name
+from kb_evolve.export.kernelbench import ExportError, export_run, folder_name, kernelbench_numbers
 from kb_evolve.export.portable import function_text, portable
 
 REFERENCE = """
@@ -168,9 +168,27 @@ def test_a_run_without_a_correct_candidate_is_refused_and_writes_nothing(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_numbers_that_kernelbench_does_not_know_are_refused(tmp_path):
-    with pytest.raises(ExportError, match="from 1 on, found 0 and 3"):
-        export_run(RUN, HISTORY, tmp_path, level=0, problem_id=3)
+def test_negative_numbers_are_refused(tmp_path):
+    with pytest.raises(ExportError, match="0 or more, found -1 and 3"):
+        export_run(RUN, HISTORY, tmp_path, level=-1, problem_id=3)
+
+
+@pytest.mark.parametrize(
+    ("problem", "numbers"),
+    [
+        ("level1/19", (1, 19)),
+        ("level2/76_Gemm_Add_ReLU", (2, 76)),
+        ("/data/KernelBench/level3/5_AlexNet.py", (3, 5)),
+        ("softmax", (0, 0)),
+        ("mylevel1/19", (0, 0)),
+    ],
+)
+def test_level_and_problem_come_from_the_problem_s_name(problem, numbers):
+    assert kernelbench_numbers(problem) == numbers
+
+
+def test_a_problem_of_our_own_is_exported_as_number_0(tmp_path):
+    assert export_run(RUN, HISTORY, tmp_path)[0].name == "level_0_problem_0_sample_0_kernel.py"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def a_run(**fields):
     return Run(**(values | fields))
 
 
-def evaluated(number, speedup=None, parents=(), text="fine", source=None, **fields):
+def evaluated(number, speedup=None, parents=(), text="fine", source=None, island=0, **fields):
     source = source or f"int version = {number};\n"
     times = {}
     if speedup is not None:
@@ -53,7 +53,7 @@ def evaluated(number, speedup=None, parents=(), text="fine", source=None, **fiel
         times |= {"peak_mem_bytes": 1 << 20, "error_ratio": 1.5, "max_abs_err": 1e-7}
     ids = tuple(f"run-{parent:06d}" for parent in parents)
     candidate = Candidate(
-        f"run-{number:06d}", number, number % 2, len(parents), "cpp", source, ids, "tune", f"rationale {text}"
+        f"run-{number:06d}", number, island, len(parents), "cpp", source, ids, "tune", f"rationale {text}"
     )
     values = {
         "verdict": Verdict.CORRECT if speedup else Verdict.COMPILE_ERROR,
@@ -223,17 +223,21 @@ def test_warnings_name_what_weakens_the_numbers(report, page):
     weak = evaluated(
         0, 1.01, sandbox="S0", speedup_ci=(0.8, 1.2), kernelbench_correct=False, labels=("calls_torch",)
     )
-    run = a_run(config={"findings": ["zeros pass at this tolerance"]})
+    degenerate = {"trick": "zeros", "family": "own", "passes": True, "worst_abs_err": 0.0}
+    harmless = {"trick": "identity", "family": "own", "passes": False, "worst_abs_err": 1.0}
+    run = a_run(config={"findings": [degenerate, harmless, "something else"]})
     text = " ".join(Page(render(page_context(run, [weak], [], [], report))).text)
     for expected in (
         "Sandbox level S0",
-        "zeros pass at this tolerance",
+        "`zeros`, which computes nothing, passes on own inputs",
+        "something else",
         "reaches below 1",
         "40% of it wide",
         "fixed-tolerance rule",
         "calls_torch",
     ):
         assert expected in text
+    assert "`identity`" not in text
     assert "Read this first" not in page
 
 
@@ -248,6 +252,15 @@ def test_the_progress_figure_draws_the_fold_s_numbers():
     corners = series.best_so_far(series.correct_points(HISTORY))
     assert list(line.get_xdata()) == [*[corner.number for corner in corners], len(HISTORY)]
     assert list(line.get_ydata()) == [0.5, 1.5, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(("islands", "labels"), [(1, 0), (5, 5), (9, 1)])
+def test_island_curves_have_own_colours_while_there_are_enough(islands, labels):
+    history = [evaluated(number, 1.0 + number, island=number) for number in range(islands)]
+    axes = figures.progress("t", history).axes[0]
+    found = [line for line in axes.lines if "island" in str(line.get_label())]
+    assert len(found) == labels
+    assert len({line.get_color() for line in found}) == labels
 
 
 def test_the_funnel_figure_draws_the_fold_s_numbers():
