@@ -155,7 +155,7 @@ def _tiles(
         ("Device", _device_name(run, history)),
         ("Kernel time", ms_text(winner.evaluation.kernel_ms if winner else None)),
         ("Reference time", ms_text(winner.evaluation.reference_ms if winner else None)),
-        ("Programs judged", f"{series.distinct_programs(history):,}"),
+        ("Programs", f"{series.distinct_programs(history):,}"),
         ("Correct", f"{stages['correct']:,}"),
         ("Wall time", seconds_text(wall_s)),
     ]

@@ -86,9 +86,10 @@ def progress(title: str, history: series.History) -> Figure:
     axes.step(numbers, speedups, where="post", color=BEST, lw=2.4, label="best so far", zorder=4)
     _mark_ends(axes, points[0], corners[-1], end)
     _speedup_axis(axes, points, end)
-    figure.legend(
-        *_ordered_legend(axes), loc="outside lower center", ncols=4, columnspacing=1.4, handlelength=1.6
-    )
+    handles, labels = _ordered_legend(axes)
+    columns = 5 if len(labels) == 5 else 4
+    place: Any = {"loc": "outside lower center", "ncols": columns, "columnspacing": 1.2, "handlelength": 1.4}
+    figure.legend(handles, labels, **place)
     return figure
 
 
@@ -255,7 +256,7 @@ def _speedup_axis(axes: Axes, points: Sequence[series.Point], end: int) -> None:
     axes.set(xlabel="evaluation", ylabel="speedup over eager")
     axes.set_xlim(0.5 - 0.01 * end, end + 0.5 + 0.02 * end)
     _log_if_wide(axes.yaxis, [1.0, *(point.speedup for point in points)], "x")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     low, high = axes.get_ylim()
     room = (high / low) ** 0.08 if axes.get_yscale() == "log" else 1.08
     axes.set_ylim(low if axes.get_yscale() == "log" else max(0.0, low), high * room)

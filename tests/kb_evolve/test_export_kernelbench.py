@@ -199,43 +199,48 @@ def test_a_run_s_name_cannot_lead_out_of_the_folder(name, folder):
     assert folder_name(name) == folder
 
 
-def run_check(folder, path, *arguments):
-    """check.py in a process that has torch, the given PATH, and nothing of ours."""
-    environment = {"PATH": str(path), "HOME": str(folder), "TMPDIR": str(folder)}
-    command = [sys.executable, "-P", "check.py", "--rounds", "3", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+@pytest.fixture(scope="module")
+def checks(tmp_path_factory):
+    """{"right" or "wrong": (folder, exit code, stdout, stderr)} of check.py on a right and a wrong kernel.
 
-
-def compiler_only(folder):
-    """A PATH with the compiler's programs and no ninja."""
-    folder.mkdir()
+    Both run in processes that have torch, a PATH with the compiler and no ninja, and nothing of ours.
+    """
+    base = tmp_path_factory.mktemp("checks")
+    (base / "bin").mkdir()
     for tool in ("g++", "as", "ld"):
         found = shutil.which(tool)
         if found is None:
             pytest.skip(f"{tool} is not installed")
-        os.symlink(found, folder / tool)
-    return folder
+        os.symlink(found, base / "bin" / tool)
+    started = {}
+    for name, factor in (("right", "2.0f"), ("wrong", "2.1f")):
+        kernel = evaluated(0, KERNEL.replace("FACTOR = 2.0f", f"FACTOR = {factor}"), 1.0)
+        folder = export_run(RUN, [kernel], base / name, level=1, problem_id=23)[0].parent
+        command = [sys.executable, "-P", "check.py", "--rounds", "3"]
+        environment = {"PATH": str(base / "bin"), "HOME": str(base), "TMPDIR": str(folder)}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started[name] = folder, subprocess.Popen(command, cwd=folder, env=environment, **pipes)
+    ended = {}
+    for name, (folder, process) in started.items():
+        stdout, stderr = process.communicate(timeout=120)
+        ended[name] = folder, process.returncode, stdout, stderr
+    return ended
 
 
-def test_an_exported_kernel_builds_and_checks_without_ninja(tmp_path):
-    paths = export_run(RUN, HISTORY, tmp_path, level=1, problem_id=23)
-    folder = paths[0].parent
-    before = {path.name for path in folder.iterdir()}
-    done = run_check(folder, compiler_only(tmp_path / "bin"))
-    assert done.returncode == 0, done.stderr
-    assert "equal on 5 of 5 draws" in done.stdout
-    assert re.search(r"reference \S+ ms, kernel \S+ ms \(medians of 3 rounds\): \S+x", done.stdout)
-    assert {path.name for path in folder.iterdir()} - before <= {"__pycache__"}, "the build folder is gone"
+def test_an_exported_kernel_builds_and_checks_without_ninja(checks):
+    folder, code, stdout, stderr = checks["right"]
+    assert code == 0, stderr
+    assert "equal on 5 of 5 draws" in stdout
+    assert re.search(r"reference \S+ ms, kernel \S+ ms \(medians of 3 rounds\): \S+x", stdout)
+    assert [path.name for path in folder.iterdir() if path.name.startswith("twice_")] == [], (
+        "its build is gone"
+    )
 
 
-def test_check_says_no_to_a_wrong_kernel(tmp_path):
-    wrong = KERNEL.replace("FACTOR = 2.0f", "FACTOR = 2.1f")
-    paths = export_run(RUN, [evaluated(0, wrong, 1.0)], tmp_path, level=1, problem_id=23)
-    done = run_check(paths[0].parent, compiler_only(tmp_path / "bin"))
-    assert done.returncode == 1, done.stderr
-    assert "equal on 0 of 5 draws" in done.stdout
+def test_check_says_no_to_a_wrong_kernel(checks):
+    _, code, stdout, stderr = checks["wrong"]
+    assert code == 1, stderr
+    assert "equal on 0 of 5 draws" in stdout
 
 
 def test_only_the_import_line_changes_and_the_file_stays_valid():
