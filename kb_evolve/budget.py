@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 
 from islands.run import Attempt, Event
 from kb_evolve.config import BudgetConfig
+
+
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -78,7 +81,7 @@ def earlier_seconds(events: Iterable[Event], attempts: Iterable[Attempt]) -> flo
     if not starts:
         return 0.0
     total_s = 0.0
-    for start, following in pairwise([*starts, None]):
-        inside = [at for at in moments if at >= start and (following is None or at < following)]
+    for start, following in pairwise([*starts, END_OF_TIME]):
+        inside = [at for at in moments if start <= at < following]
         total_s += (max(inside) - start).total_seconds()
     return total_s

@@ -38,21 +38,25 @@ class Check:
 
 def examine(db: str) -> Iterator[Check]:
     """Every check, as soon as it is done; the database is only read."""
-    yield _python()
-    yield _device()
-    yield _tool("g++", ["--version"], "needed by backend cpp: install it (Debian, Ubuntu: apt install g++)")
-    yield _tool("ninja", ["--version"], "needed by torch's extension builder: pip install ninja")
-    yield _backends()
-    yield _sandbox()
-    yield _keys()
-    yield _database(db)
+    yield check_python()
+    yield check_device()
+    yield check_tool(
+        "g++", ["--version"], "needed by backend cpp: install it (Debian, Ubuntu: apt install g++)"
+    )
+    yield check_tool("ninja", ["--version"], "needed by torch's extension builder: pip install ninja")
+    yield check_backends()
+    yield check_sandbox()
+    yield check_keys()
+    yield check_database(db)
 
 
-def _python() -> Check:
+def check_python() -> Check:
+    """Version and platform."""
     return Check("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
-def _device() -> Check:
+def check_device() -> Check:
+    """Cores, torch, and CUDA devices that torch sees."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -73,7 +77,8 @@ def _cpu_name() -> str:
     return next(names, platform.machine())
 
 
-def _tool(name: str, arguments: list[str], advice: str) -> Check:
+def check_tool(name: str, arguments: list[str], advice: str) -> Check:
+    """The first line of a program's version; a No where it is missing or fails."""
     path = shutil.which(name)
     if path is None:
         return Check(name, "not found on PATH", False, advice)
@@ -84,13 +89,15 @@ def _tool(name: str, arguments: list[str], advice: str) -> Check:
     return Check(name, (answer.stdout.splitlines() or ["?"])[0])
 
 
-def _backends() -> Check:
+def check_backends() -> Check:
+    """Kernel languages that can be built here."""
     if shutil.which("g++") is None:
         return Check("backends", "none: cpp needs g++", False, "install g++")
     return Check("backends", "cpp")
 
 
-def _sandbox() -> Check:
+def check_sandbox() -> Check:
+    """The sandbox's level, found by attacking it: a few seconds."""
     from fitness.evaluation import JudgeError
     from fitness.probe import measure
     from fitness.workbench import FENCED_LEVELS
@@ -106,12 +113,14 @@ def _sandbox() -> Check:
     return Check("sandbox", found, probed.level in FENCED_LEVELS, advice)
 
 
-def _keys() -> Check:
+def check_keys() -> Check:
+    """Which model keys are set, by name."""
     found = [name for name in MODEL_KEYS if os.environ.get(name)]
     return Check("model keys", ", ".join(found) or "none (the search works without)")
 
 
-def _database(db: str) -> Check:
+def check_database(db: str) -> Check:
+    """SQLite's full integrity check of the file, if there is one."""
     from islands.store import StoreError, open_store
 
     if not Path(db).exists():

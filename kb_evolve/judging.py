@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fitness.evaluation import PROTOCOL, Evaluation, Job
 from kb_evolve.config import Config, ConfigError, flags_layer, resolve
 from problems.problem import Problem, ProblemError
+
+if TYPE_CHECKING:
+    from fitness.workbench import Workbench
 
 
 BACKENDS = ("cpp",)
@@ -15,7 +18,27 @@ DEVICES = ("cpu",)
 SANDBOXES = ("auto", "none")
 
 
-def open_workbench(config: Config) -> Any:
+class Bench(Protocol):
+    """What the search needs of a workbench: `fitness.workbench.Workbench` and `fitness.replay.Replay`."""
+
+    def build(self, job: Job) -> Any:
+        """An artifact; its `failure` is an Evaluation where building failed, else None."""
+        ...
+
+    def measure(self, job: Job, artifact: Any) -> Evaluation:
+        """The judge's answer; JudgeError when the judge itself fails."""
+        ...
+
+    def evaluate(self, job: Job) -> Evaluation:
+        """Build and measure."""
+        ...
+
+    def close(self) -> None:
+        """Ends everything that is at work."""
+        ...
+
+
+def open_workbench(config: Config) -> Workbench:
     """The workbench for the configured device; raises what `check_judge` does."""
     from fitness.workbench import Workbench
 
@@ -59,7 +82,7 @@ def evaluation_key(job: Job, problem_sha256: str) -> tuple[str, ...]:
 
 
 def evaluate(
-    kernel: str | Path, problem: str | Problem, *, workbench: Any = None, **options: Any
+    kernel: str | Path, problem: str | Problem, *, workbench: Bench | None = None, **options: Any
 ) -> Evaluation:
     """What the judge says about one kernel.
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from islands.candidate import Candidate, Evaluated, Ticket
@@ -25,7 +25,7 @@ from islands.store import Store
 from kb_evolve.budget import Budget
 from kb_evolve.config import Config
 from kb_evolve.executors import Pools
-from kb_evolve.judging import evaluation_key, make_job
+from kb_evolve.judging import Bench, evaluation_key, make_job
 from kb_evolve.live import Progress
 from kb_evolve.pipeline import Pipeline, Work
 from kb_evolve.stop import Stop
@@ -33,6 +33,8 @@ from kb_evolve.thinking import Thought, think
 from problems.problem import Problem
 
 log = logging.getLogger(__name__)
+
+StopReason = Literal["budget", "exhausted", "interrupted", "seed_failed"]
 
 TICK_S = 0.2
 GRACE_S = 5.0
@@ -49,7 +51,7 @@ class Parts:
     store: Store
     population: Population
     chooser: Any
-    workbench: Any
+    workbench: Bench
     pools: Pools
     budget: Budget
     stop: Stop
@@ -125,7 +127,7 @@ class Loop:
 
     # -- the loop -------------------------------------------------------------------------------
 
-    def drive(self) -> tuple[str, str]:
+    def drive(self) -> tuple[StopReason, str]:
         """Searches until nothing is left to do: why it stopped, as one word and as a sentence.
 
         Raises JudgeError when the judge fails twice on one candidate; everything told stays told.
@@ -155,7 +157,7 @@ class Loop:
     def _seeds_in_flight(self) -> bool:
         return any(work.candidate.generation == 0 for work in self.pipeline.works())
 
-    def _end(self) -> tuple[str, str] | None:
+    def _end(self) -> tuple[StopReason, str] | None:
         if self.parts.stop.requested:
             self._finish()
             return "interrupted", "stopped by you; the same command goes on from here"

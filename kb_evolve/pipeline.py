@@ -15,6 +15,7 @@ from typing import Any
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from islands.candidate import Candidate
 from kb_evolve.executors import Pools
+from kb_evolve.judging import Bench
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Work:
 class Pipeline:
     """The works in flight; `wait` on `futures`, then `advance` each that is done."""
 
-    def __init__(self, workbench: Any, pools: Pools) -> None:
+    def __init__(self, workbench: Bench, pools: Pools) -> None:
         self._workbench = workbench
         self._pools = pools
         self.building: dict[Future[Any], Work] = {}

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fitness.evaluation import JudgeError
 from islands.candidate import Evaluated
@@ -16,14 +16,12 @@ from islands.store import Store, open_store
 from kb_evolve.budget import Budget, earlier_seconds
 from kb_evolve.config import Config, Layer, flags_layer, merge, read_toml, resolve
 from kb_evolve.executors import Pools, local_pools
-from kb_evolve.judging import check_judge, open_workbench
+from kb_evolve.judging import Bench, check_judge, open_workbench
 from kb_evolve.live import Progress
-from kb_evolve.loop import Loop, Parts
+from kb_evolve.loop import Loop, Parts, StopReason
 from kb_evolve.session import first_kernel, open_run
 from kb_evolve.stop import Stop
 from problems.problem import Problem
-
-StopReason = Literal["budget", "exhausted", "interrupted", "seed_failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class Search:
         problem: str | Problem = "",
         *,
         config: str | Path | None = None,
-        workbench: Any = None,
+        workbench: Bench | None = None,
         show: Callable[[Progress], None] | None = None,
         **options: Any,
     ) -> None:
@@ -115,7 +113,7 @@ class Search:
         problem: Problem,
         config: Config,
         store: Store,
-        workbench: Any,
+        workbench: Bench,
         pools: Pools,
         stop: Stop,
     ) -> Parts:
@@ -150,24 +148,24 @@ def open_chooser(config: Config) -> Any:
 
 def _drive(loop: Loop, source: str) -> tuple[StopReason, str]:
     """Runs the loop between its `started` and `stopped` events."""
-    store, run = loop.store, loop.run
-    store.add_event(run.id, "started", {"config": loop.config.to_layer()})
-    end, reason = "judge_failed", "the search was ended by an error"
+    loop.store.add_event(loop.run.id, "started", {"config": loop.config.to_layer()})
     try:
         loop.resume()
         loop.plant(source)
         end, reason = loop.drive()
-        return end, reason
     except JudgeError as error:
-        reason = str(error)
+        _record_stop(loop, "judge_failed", str(error))
         raise
-    finally:
-        loop.parts.show(loop.progress())
-        store.add_event(
-            run.id,
-            "stopped",
-            {"stop": end, "reason": reason, "best": _best_id(loop), "digest": loop.population.digest()},
-        )
+    _record_stop(loop, end, reason)
+    return end, reason
+
+
+def _record_stop(loop: Loop, stop: str, reason: str) -> None:
+    """The `stopped` event; its digest is what a replay of the history must give."""
+    loop.parts.show(loop.progress())
+    best = loop.population.best()
+    fields = {"stop": stop, "reason": reason, "best": best.candidate.id if best else None}
+    loop.store.add_event(loop.run.id, "stopped", {**fields, "digest": loop.population.digest()})
 
 
 def _outcome(loop: Loop, end: StopReason, reason: str) -> Outcome:
@@ -197,11 +195,6 @@ def lineage_of(evaluated: Evaluated | None, history: Sequence[Evaluated]) -> tup
         parent_ids = evaluated.candidate.parent_ids
         evaluated = by_id.get(parent_ids[0]) if parent_ids else None
     return tuple(reversed(chain))
-
-
-def _best_id(loop: Loop) -> str:
-    best = loop.population.best()
-    return best.candidate.id if best else ""
 
 
 def _show_nothing(_: Progress) -> None:

@@ -33,7 +33,7 @@ def think(mutators: Sequence[Mutator], ticket: Ticket) -> Thought:
         try:
             proposal = mutator.propose(ticket)
         except Exception as error:
-            log.exception("mutator failed name=%s ticket=%d", mutator.name, ticket.number)
+            log.warning("mutator failed name=%s ticket=%d", mutator.name, ticket.number, exc_info=True)
             reasons.append(f"{mutator.name} failed with {type(error).__name__}: {error}")
             failed = True
             continue

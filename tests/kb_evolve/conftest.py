@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,8 @@ class ModelNew(nn.Module):
     def forward(self, x):
         x = x.contiguous()
         out = torch.empty_like(x)
-        library.scale(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), ctypes.c_int64(x.numel()))
+        address = ctypes.c_void_p
+        library.scale(address(x.data_ptr()), address(out.data_ptr()), ctypes.c_int64(x.numel()))
         return out
 '''
 
@@ -63,6 +65,7 @@ class Model(nn.Module):
 
 CHILD = """
 import sys
+import tempfile
 sys.path.insert(0, {tests!r})
 from conftest import toy
 from fitness.replay import Failure, Landscape, Replay
@@ -79,6 +82,20 @@ print(outcome.stop, flush=True)
 def toy() -> Problem:
     """The toy problem with its seed."""
     return Problem("toy", "toy", PROBLEM, seed=SEED)
+
+
+@pytest.fixture(scope="session")
+def memory_dir() -> Iterator[Path]:
+    """A folder in memory where there is one: databases are synced often, and disks in use are slow."""
+    home = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="kb-evolve-tests-", dir=home) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def tmp_path(memory_dir: Path) -> Path:
+    """pytest's own fixture, in memory."""
+    return Path(tempfile.mkdtemp(dir=memory_dir))
 
 
 @pytest.fixture

@@ -62,9 +62,9 @@ def problem_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+def searched(memory_dir: Path) -> tuple[Path, Outcome]:
     """A database with one finished run of the bundled problem softmax, on a scripted landscape."""
-    db = tmp_path_factory.mktemp("db") / "kb.db"
+    db = memory_dir / "searched.db"
     outcome = Search(
         "softmax", workbench=Replay(Landscape(noise=0.01)), db=str(db), evaluations=15, run="night", islands=2
     ).run()
@@ -255,7 +255,13 @@ def test_every_command_has_an_example_in_its_help(command: str) -> None:
     assert result.exit_code == 0 and "Example: kb-evolve" in result.stdout
 
 
-HELP = "import sys; sys.argv[1:] = ['--help']\nimport atexit; atexit.register(lambda: print(*sys.modules, file=sys.stderr))\nfrom kb_evolve.cli import main; main()"
+HELP = """
+import atexit, sys
+sys.argv[1:] = ["--help"]
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+from kb_evolve.cli import main
+main()
+"""
 
 
 def test_help_is_fast_because_nothing_heavy_is_imported() -> None:

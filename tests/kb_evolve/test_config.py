@@ -19,6 +19,8 @@ from kb_evolve.config import (
     resolve,
 )
 
+CONFIGS = Path(__file__).resolve().parents[2] / "experiments" / "configs"
+
 
 def write(path: Path, text: str) -> Path:
     path.write_text(text)
@@ -109,3 +111,8 @@ def test_resuming_with_a_list_that_was_stored_as_a_tuple_is_no_change() -> None:
 def test_no_key_stands_in_two_sections_so_that_a_flag_means_one_thing() -> None:
     counts = Counter(field.name for cls in SECTIONS.values() for field in dataclasses.fields(cls))
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_configurations_that_we_ship_are_valid(path: Path) -> None:
+    resolve(read_toml(path))

@@ -1,4 +1,4 @@
-"""Killed at random moments, a run loses nothing that was told, counts nothing twice and ends as if never killed."""
+"""Killed at random moments, a run loses nothing told, counts nothing twice and ends as if never killed."""
 
 from __future__ import annotations
 
