@@ -73,10 +73,8 @@ def check_source(source: str, where: str) -> ast.Module:
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
-        line = (error.text or "").strip()
-        raise ProblemError(
-            f"{where} is not Python: {error.msg} in line {error.lineno}: {line!r:.120}"
-        ) from error
+        line = f" in line {error.lineno}: {(error.text or '').strip()!r:.120}" if error.lineno else ""
+        raise ProblemError(f"{where} is not Python: {error.msg}{line}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ProblemError(f"{where} cannot be parsed as Python: {error or type(error).__name__}") from error
     defined = set(_defined_names(tree.body))

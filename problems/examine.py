@@ -41,6 +41,10 @@ MODEL_SEED = 42
 Tell = Callable[[dict[str, Any]], None]
 
 
+class NotAProblem(Exception):
+    """The problem's code ran, and gave what KernelBench's format does not allow."""
+
+
 class StageFailed(Exception):
     """The problem's own code failed in a stage; `__cause__` is what it raised."""
 
@@ -48,6 +52,11 @@ class StageFailed(Exception):
         super().__init__(stage)
         self.stage = stage
         self.__cause__ = cause
+
+    @property
+    def may_be_ours(self) -> bool:
+        """Whether the way of running it can be the reason: no memory, or tensors without values."""
+        return isinstance(self.__cause__, (MemoryError, RuntimeError, NotImplementedError, TypeError))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +70,9 @@ class Program:
         with self.stage("get_inputs()"):
             inputs = self.module.get_inputs()
             if not isinstance(inputs, (list, tuple)):
-                raise TypeError(f"expected a list of forward's arguments, found {type(inputs).__name__}")
+                raise NotAProblem(f"expected a list of forward's arguments, found {type(inputs).__name__}")
             if not any(isinstance(value, torch.Tensor) for value in inputs):
-                raise TypeError(
+                raise NotAProblem(
                     f"expected at least one tensor among forward's arguments, found {inputs!r:.200}"
                 )
         return list(inputs)
@@ -75,7 +84,7 @@ class Program:
         with self.stage("Model(...)"):
             model = self.module.Model(*arguments)
             if not isinstance(model, torch.nn.Module):
-                raise TypeError(f"expected Model to be a torch.nn.Module, found {type(model).__name__}")
+                raise NotAProblem(f"expected Model to be a torch.nn.Module, found {type(model).__name__}")
         return model
 
     @contextlib.contextmanager
@@ -139,32 +148,35 @@ def load(source: str, tell: Tell) -> Program:
 
 
 def trace(program: Program) -> Anatomy:
-    """The anatomy, from whichever way of running the problem works and fits in memory."""
-    nbytes = _bytes_on_meta(program)
-    ways: tuple[Callable[[Program], Anatomy], ...]
-    if nbytes is None:
-        ways = (_trace_fake, _trace_mixed, _trace_real)
-    elif nbytes <= REAL_BYTES:
-        ways = (_trace_real, _trace_fake, _trace_mixed)
-    else:
-        ways = (_trace_fake, _trace_mixed)
+    """The anatomy, from the first way of running the problem that works and fits in memory.
+
+    Raises StageFailed with what the problem's code raised, on real tensors if it was run on them.
+    """
     failures: dict[Callable[[Program], Anatomy], StageFailed] = {}
-    for way in ways:
+    for way in _ways(program):
         try:
             return way(program)
         except StageFailed as failed:
             failures[way] = failed
-    raise failures.get(_trace_real) or failures[ways[-1]]
+            if not failed.may_be_ours:
+                raise
+    raise failures.get(_trace_real) or failures.popitem()[1]
 
 
-def _bytes_on_meta(program: Program) -> int | None:
-    """Bytes of inputs and weights, from tensors without memory; None if the problem does not run on them."""
+def _ways(program: Program) -> tuple[Callable[[Program], Anatomy], ...]:
+    """How to run a problem, best first, by the bytes of its inputs and weights.
+
+    They are found on torch's meta device, which needs no memory and not the imports of fake tensors.
+    Real tensors come last where the problem does not run there for a reason that may be ours.
+    """
     try:
         with torch.device("meta"):
             tensors = [*_tensors(program.inputs()), *_weights(program.model())]
-    except StageFailed:
-        return None
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    except StageFailed as failed:
+        return (_trace_fake, _trace_mixed, _trace_real) if failed.may_be_ours else (_trace_real,)
+    if sum(tensor.numel() * tensor.element_size() for tensor in tensors) > REAL_BYTES:
+        return (_trace_fake, _trace_mixed)
+    return (_trace_real, _trace_fake)
 
 
 def _trace_real(program: Program) -> Anatomy:
@@ -198,7 +210,7 @@ def _trace(traced: str, program: Program, model: torch.nn.Module, inputs: list[A
         with census:
             outputs = _tensors(model(*inputs))
         if not outputs:
-            raise TypeError("expected forward to return a tensor or a tuple of tensors, found none")
+            raise NotAProblem("expected forward to return a tensor or a tuple of tensors, found none")
     named = list(zip(_argument_names(model, len(inputs)), inputs, strict=True))
     output_forms = [_form("output" if len(outputs) == 1 else f"output.{i}", t) for i, t in enumerate(outputs)]
     return Anatomy(
