@@ -53,8 +53,8 @@ class Ticket:
     """Seeds every random choice made for this ticket: `Random(ticket.seed)`."""
     parent: Evaluated
     inspirations: tuple[Evaluated, ...] = ()
-    """Members of the same island with sources distinct from the parent's and each other's, best first: elites,
-    then the rest of its Pareto archive; second parents for crossover."""
+    """Members of the same island, their sources distinct from the parent's and each other's, best first:
+    elites, then the rest of its Pareto archive; second parents for crossover."""
     lineage: tuple[Evaluated, ...] = ()
     """The parent and its evaluated relatives, failed ones included, in the order told: ancestors, siblings,
     descendants, and programs of the island that differ from it only in tunables. At most

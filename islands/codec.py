@@ -34,7 +34,7 @@ def _named(value: Any) -> Any:
 
 
 def _float_or_object(value: dict[str, Any]) -> Any:
-    if len(value) == 1 and NON_FINITE in value:
+    if len(value) == 1 and value.get(NON_FINITE) in ("nan", "inf", "-inf"):
         return float(value[NON_FINITE])
     return value
 

@@ -31,7 +31,7 @@ def connect(path: Path, read_only: bool) -> Database:
     """The open, checked and migrated database. StoreError for every file that is not safe to use."""
     _refuse_path(path, read_only)
     with translated(path):
-        db = Database(_connection(path, read_only))
+        db = Database(_connection(path, read_only), execute_plugins=False)
         try:
             _prepare(db, path, read_only)
         except BaseException:

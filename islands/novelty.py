@@ -17,7 +17,7 @@ CPP_TOKEN = re.compile(
     | (?P<newline>\n)
     | (?P<space>(?:[^\S\n]|\\\n)+)
     | (?P<word>[A-Za-z_$][\w$]*|\.?\d(?:[eEpP][+-]|[\w.'])*)
-    | (?P<mark>\S)
+    | (?P<mark>\+\+|--|->|::|<<=?|>>=?|&&|\|\||\#\#|\.\.\.|[-+*/%&|^!=<>]=|\S)
     """,
     re.VERBOSE | re.DOTALL,
 )

@@ -18,6 +18,8 @@ from islands.family import Family
 from islands.features import AXES, Coordinates, coordinates
 from islands.island import Island
 
+LEAST = {"islands": 1, "recent": 1, "migration_every": 0, "migrants": 0, "inspirations": 0, "relatives": 0}
+
 
 @dataclass(frozen=True, slots=True)
 class PopulationConfig:
@@ -44,7 +46,7 @@ class PopulationConfig:
     """Bin edges that replace an axis's own, ascending, in the axis's unit."""
 
     def __post_init__(self) -> None:
-        for name, least in (("islands", 1), ("migration_every", 0), ("migrants", 0), ("recent", 1)):
+        for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, found {getattr(self, name)}")
         if min(self.exploit, self.explore) < 0 or self.exploit + self.explore > 1:

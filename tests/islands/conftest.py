@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import subprocess
+import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NoReturn
 
 import pytest
 
 from islands.store import Store, open_store
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE))  # tests are no package: their helpers are found by their own, longer names
+
+import islands_children  # noqa: E402
+import islands_makers  # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def make() -> ModuleType:
-    """The module makers.py beside this file (tests are no package, so it cannot be imported by name)."""
-    spec = importlib.util.spec_from_file_location("islands_makers", HERE / "makers.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """The functions of islands_makers.py."""
+    return islands_makers
+
+
+@pytest.fixture(scope="session")
+def children() -> ModuleType:
+    """The functions of islands_children.py, for `fork`."""
+    return islands_children
 
 
 @pytest.fixture
@@ -37,28 +44,75 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def store(path: Path, make: ModuleType) -> Iterator[Store]:
-    """A store that holds the run `demo`."""
+def closed(path: Path, make: ModuleType) -> Path:
+    """A database that holds the run `demo` and that nobody has open."""
     with open_store(path) as opened:
         opened.create_run(make.run())
-        yield opened
+    return path
 
 
 @pytest.fixture
-def child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts `children.py COMMAND ARGUMENTS`; whatever still runs at the end is killed."""
-    started: list[subprocess.Popen[str]] = []
+def store(closed: Path) -> Iterator[Store]:
+    """A store that holds the run `demo`."""
+    with open_store(closed) as opened:
+        yield opened
 
-    def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
-        environment = os.environ | {"PYTHONPATH": f"{HERE.parent.parent}:{HERE}"} | dict(options)
-        command = [sys.executable, str(HERE / "children.py"), *map(str, arguments)]
-        process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        return process
+
+class Child:
+    """A forked process that runs one function; its standard input and output are ours.
+
+    A process that has a SQLite file open must not fork, so fork first and open afterwards.
+    """
+
+    def __init__(self, function: Callable[..., None], *arguments: Any) -> None:
+        ours, theirs = os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.dup2(theirs[0], 0)
+            os.dup2(ours[1], 1)
+            os.closerange(3, 256)
+            self._run(function, *arguments)
+        os.close(ours[1])
+        os.close(theirs[0])
+        self.said = os.fdopen(ours[0])
+        self._input = theirs[1]
+        self.status: int | None = None
+
+    @staticmethod
+    def _run(function: Callable[..., None], *arguments: Any) -> NoReturn:
+        try:
+            function(*arguments)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Sends a signal; does not wait."""
+        os.kill(self.pid, number)
+
+    def end(self) -> str:
+        """Closes its input, waits for its end and returns the rest of what it said."""
+        if self.status is None:
+            os.close(self._input)
+            rest = self.said.read()
+            self.said.close()
+            self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            return rest
+        return ""
+
+
+@pytest.fixture
+def fork() -> Iterator[Callable[..., Child]]:
+    """Runs a function in a child process; whatever still runs at the end is killed."""
+    started: list[Child] = []
+
+    def start(function: Callable[..., None], *arguments: Any) -> Child:
+        started.append(Child(function, *arguments))
+        return started[-1]
 
     yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    for child in started:
+        if child.status is None:
+            child.kill()
+            child.end()

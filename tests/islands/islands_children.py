@@ -1,16 +1,18 @@
-"""What the tests of islands/ run in child processes: `children.py COMMAND DB ARGUMENTS`."""
+"""What the tests of islands/ run in child processes: functions to fork, and a script."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import sys
+from pathlib import Path
 from random import Random
 
-import makers
+import islands_makers as makers
 
 from islands.population import Population, PopulationConfig
-from islands.store import StoreError, open_store
+from islands.store import Store, StoreError, open_store
 
 
 def say(text: str) -> None:
@@ -18,56 +20,57 @@ def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())
 
 
-def open_only(db: str) -> None:
+def open_only(db: Path) -> None:
     with open_store(db) as store:
-        say(f"tables {len(store.check())}")
+        say(f"findings {len(store.check())}")
 
 
-def refused(db: str, mode: str, user_id: str) -> None:
+def refused(db: Path, read_only: bool, user_id: int) -> None:
     """Opens as user `user_id` (0: as is) and says the error."""
-    if int(user_id):
-        os.setgid(int(user_id))
-        os.setuid(int(user_id))
+    if user_id:
+        os.setgroups([])
+        os.setgid(user_id)
+        os.setuid(user_id)
     try:
-        with open_store(db, read_only=mode == "read"):
+        with open_store(db, read_only):
             say("opened")
     except StoreError as error:
         say(f"StoreError {error}")
 
 
-def append(db: str, first: str, last: str, name: str) -> None:
+def append(db: Path, first: int, last: int, name: str) -> None:
     """Records candidates first..last-1 of run `name`, without a lease."""
     with open_store(db) as store:
         of_run = store.find_run(name)
         assert of_run is not None
-        for number in range(int(first), int(last)):
+        for number in range(first, last):
             candidate = makers.candidate(number, of_run.id, source=f"x = {number % 50}\n")
             makers.record(store, of_run, makers.Evaluated(candidate, makers.evaluation(candidate, 1.5)))
 
 
-def search(db: str) -> None:
+def search(db: Path) -> None:
     """A writer that is killed: resumes run demo, then records for ever and says what was acknowledged."""
     with open_store(db) as store, store.lease("run00000"):
-        of_run = makers.run()
-        for attempt in store.attempts(of_run.id):
+        for attempt in store.attempts("run00000"):
             if attempt.outcome is None:
-                store.close_attempt(of_run.id, attempt.number, "lost")
-        for candidate in store.pending(of_run.id):
+                store.close_attempt("run00000", attempt.number, "lost")
+        for candidate in store.pending("run00000"):
             tell(store, candidate)
-        number = store.next_number(of_run.id)
-        while True:
-            candidate = makers.candidate(number)
-            store.open_attempt(of_run.id, number, candidate.island, "tune", ())
-            say(f"attempt {number}")
-            with store.transaction():
-                store.add_candidate(of_run.id, candidate)
-                store.close_attempt(of_run.id, number, "candidate")
-            say(f"candidate {number}")
-            tell(store, candidate)
-            number += 1
+        for number in itertools.count(store.next_number("run00000")):
+            step(store, makers.candidate(number))
 
 
-def tell(store: makers.Store, candidate: makers.Candidate) -> None:
+def step(store: Store, candidate: makers.Candidate) -> None:
+    store.open_attempt("run00000", candidate.number, candidate.island, "tune", ())
+    say(f"attempt {candidate.number}")
+    with store.transaction():
+        store.add_candidate("run00000", candidate)
+        store.close_attempt("run00000", candidate.number, "candidate")
+    say(f"candidate {candidate.number}")
+    tell(store, candidate)
+
+
+def tell(store: Store, candidate: makers.Candidate) -> None:
     speedup = 1 + Random(candidate.number).random()
     store.add_evaluation(
         "run00000", candidate.id, makers.evaluation(candidate, speedup), makers.key(candidate)
@@ -75,17 +78,17 @@ def tell(store: makers.Store, candidate: makers.Candidate) -> None:
     say(f"told {candidate.number}")
 
 
-def hold(db: str) -> None:
+def hold(db: Path) -> None:
     """Holds the lease of run demo until its standard input closes."""
     with open_store(db) as store, store.lease("run00000"):
         say("held")
-        sys.stdin.read()
+        os.read(0, 1)
 
 
-def limited(db: str, limit_bytes: str) -> None:
+def limited(db: Path, limit_bytes: int) -> None:
     """Records until no file may grow beyond `limit_bytes`, then says the error and how much was kept."""
     with open_store(db) as store:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit_bytes), int(limit_bytes)))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
         kept = 0
         try:
             for number in range(10_000):
@@ -96,7 +99,7 @@ def limited(db: str, limit_bytes: str) -> None:
             os._exit(0)  # closing would have to write
 
 
-def digest(db: str) -> None:
+def digest(db: str | Path) -> None:
     """The digest of the population that run demo's history rebuilds."""
     with open_store(db, read_only=True) as store:
         population = Population(PopulationConfig(migration_every=5), "run00000", 7)
@@ -105,9 +108,5 @@ def digest(db: str) -> None:
         say(population.digest())
 
 
-COMMANDS = {
-    one.__name__: one for one in (open_only, refused, append, search, hold, limited, digest)
-}
-
 if __name__ == "__main__":
-    COMMANDS[sys.argv[1]](*sys.argv[2:])
+    digest(sys.argv[1])

@@ -43,11 +43,15 @@ def candidate(number: int, run_id: str = "run00000", **changes: Any) -> Candidat
 
 def evaluation(of: Candidate, speedup: float | None, spread: float = 0.01, **changes: Any) -> Evaluation:
     """A correct one with the 95% interval `speedup` times 1 +- spread; a wrong result for no speedup."""
-    common = {"problem": "rmsnorm", "backend": of.backend, "source_sha256": of.source_sha256}
+    common: dict[str, Any] = {"problem": "rmsnorm", "backend": of.backend, "source_sha256": of.source_sha256}
     if speedup is None:
-        failed = {"verdict": Verdict.WRONG_RESULT, "reason": "wrong in 3 places", "max_abs_err": math.inf}
+        failed: dict[str, Any] = {
+            "verdict": Verdict.WRONG_RESULT,
+            "reason": "wrong in 3 places",
+            "max_abs_err": math.inf,
+        }
         return Evaluation(**failed | common | changes)
-    times = {
+    times: dict[str, Any] = {
         "kernel_ms": 1.0 / speedup,
         "kernel_ms_ci": (0.9 / speedup, 1.1 / speedup),
         "reference_ms": 1.0,
@@ -56,12 +60,14 @@ def evaluation(of: Candidate, speedup: float | None, spread: float = 0.01, **cha
         "error_ratio": 1.0,
         "peak_mem_bytes": 1000,
     }
-    return Evaluation(**{"verdict": Verdict.CORRECT, "reason": "all right"} | common | times | changes)
+    return Evaluation(**common | {"verdict": Verdict.CORRECT, "reason": "all right"} | times | changes)
 
 
 def evaluated(number: int, speedup: float | None, spread: float = 0.01, **changes: Any) -> Evaluated:
     """`changes` go to the evaluation where it has a field of that name, else to the candidate."""
-    own = {name: value for name, value in changes.items() if name in Evaluation.__slots__ and name != "source"}
+    own = {
+        name: value for name, value in changes.items() if name in Evaluation.__slots__ and name != "source"
+    }
     new = candidate(number, **{name: value for name, value in changes.items() if name not in own})
     return Evaluated(new, evaluation(new, speedup, spread, **own))
 
