@@ -32,6 +32,8 @@ class Progress:
     thinking: int = 0
     building: int = 0
     measuring: int = 0
+    queued: int = 0
+    """Builds and measurements that wait for a thread or for the device."""
     stopping: bool = False
 
 
@@ -92,7 +94,7 @@ def progress_line(progress: Progress) -> str:
         f"{progress.evaluations}{limit} evaluations",
         f"best {speedup_text(progress.best)}",
         verdict_text(progress.verdicts) or "nothing judged yet",
-        f"building {progress.building}, measuring {progress.measuring}",
+        flight_text(progress),
     ]
     if progress.eta_s is not None:
         parts.append(f"about {duration_text(progress.eta_s)} left")
@@ -153,9 +155,7 @@ def progress_table(progress: Progress) -> Any:
         "best": speedup_text(progress.best),
         "islands": per_island,
         "verdicts": verdict_text(progress.verdicts),
-        "in flight": (
-            f"thinking {progress.thinking}, building {progress.building}, measuring {progress.measuring}"
-        ),
+        "in flight": f"thinking {progress.thinking}, {flight_text(progress)}",
     }
     if progress.stopping:
         rows["stopping"] = "waiting for the measurement in flight; Ctrl-C again stops at once"
@@ -171,6 +171,12 @@ def speedup_text(evaluated: Evaluated | None) -> str:
         return "none yet"
     low, high = evaluated.evaluation.speedup_ci
     return f"{evaluated.evaluation.speedup:.3g}x [{low:.3g}, {high:.3g}]"
+
+
+def flight_text(progress: Progress) -> str:
+    """`building 2, measuring 1, 3 queued`."""
+    queued = f", {progress.queued} queued" if progress.queued else ""
+    return f"building {progress.building}, measuring {progress.measuring}{queued}"
 
 
 def verdict_text(verdicts: Mapping[str, int]) -> str:

@@ -368,6 +368,7 @@ class Loop:
 
     def progress(self) -> Progress:
         """Where the run stands."""
+        building, measuring, queued = self.pipeline.running()
         return Progress(
             run=self.run.name,
             problem=self.run.problem_id,
@@ -380,7 +381,8 @@ class Loop:
             islands={island.number: island.best for island in self.population.islands() if island.best},
             verdicts=self.verdicts,
             thinking=len(self.thinking),
-            building=len(self.pipeline.building),
-            measuring=len(self.pipeline.measuring),
+            building=building,
+            measuring=measuring,
+            queued=queued,
             stopping=self.parts.stop.requested,
         )

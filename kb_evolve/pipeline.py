@@ -53,6 +53,12 @@ class Pipeline:
     def futures(self) -> list[Future[Any]]:
         return [*self.building, *self.measuring]
 
+    def running(self) -> tuple[int, int, int]:
+        """Builds and measurements at work, and how many of both wait for a thread."""
+        building = sum(future.running() for future in self.building)
+        measuring = sum(future.running() for future in self.measuring)
+        return building, measuring, len(self.futures) - building - measuring
+
     def works(self) -> list[Work]:
         """What is in flight, in no order."""
         return [*self.building.values(), *self.measuring.values()]

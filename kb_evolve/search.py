@@ -63,8 +63,9 @@ class Search:
         ConfigError for an option that does not exist or cannot be used.
         """
         layers = [read_toml(config)] if config is not None else []
-        if isinstance(problem, str) and problem:
-            layers.append({"run": {"problem": problem}})
+        ref = problem.id if isinstance(problem, Problem) else problem
+        if ref:
+            layers.append({"run": {"problem": ref}})
         self.given: Layer = merge(*layers, flags_layer(options))
         self.config = resolve(self.given)
         self._problem = problem if isinstance(problem, Problem) else None
