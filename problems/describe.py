@@ -19,7 +19,12 @@ def describe(problem: Problem, timeout_s: float = 120.0, memory_bytes: int = 8 <
     and `audit` says why. Raises ProblemError if the problem's code raises, hangs, exits, crashes, prints
     without end or returns no tensors, with the last lines that it printed.
     """
-    request = {"source": problem.source, "memory_bytes": memory_bytes, "audit_s": min(30.0, timeout_s / 3)}
+    request = {
+        "source": problem.source,
+        "timeout_s": timeout_s,
+        "memory_bytes": memory_bytes,
+        "audit_s": min(30.0, timeout_s / 3),
+    }
     said = converse(request, timeout_s)
     try:
         return _anatomy(said, problem, timeout_s)
@@ -51,7 +56,7 @@ def _anatomy(said: Transcript, problem: Problem, timeout_s: float) -> Anatomy:
 
 def _complaint(said: Transcript, answers: dict[str, Any], problem: Problem, timeout_s: float) -> str:
     """One paragraph: where the problem's code failed, how, what it printed last, what to do."""
-    stage = str(answers.get("stage", "starting Python and importing torch"))[:80]
+    stage = str(answers.get("stage", "starting Python"))[:80]
     failure = answers.get("failure")
     if isinstance(failure, dict):
         stage = str(failure.get("stage"))[:80]
