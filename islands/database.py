@@ -29,7 +29,10 @@ class StoreError(Exception):
 
 def connect(path: Path, read_only: bool) -> Database:
     """The open, checked and migrated database. StoreError for every file that is not safe to use."""
-    _refuse_path(path, read_only)
+    try:
+        _refuse_path(path, read_only)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be reached: {error}. Check its folders, or name another.") from error
     with translated(path):
         db = Database(_connection(path, read_only), execute_plugins=False)
         try:
@@ -45,7 +48,8 @@ def _connection(path: Path, read_only: bool) -> sqlite3.Connection:
     if read_only:
         # A file that nobody has open leaves no -wal file; in a folder where we cannot create one, SQLite
         # can read it only when told that nobody writes.
-        closed = not Path(f"{path}-wal").exists() and not _writable(path.resolve().parent)
+        real = path.resolve()
+        closed = not Path(f"{real}-wal").exists() and not _writable(real.parent)
         options = "mode=ro&immutable=1" if closed else "mode=ro"
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?{options}",

@@ -175,6 +175,32 @@ def test_a_file_without_rights_is_refused_for_reading(path, make, as_nobody):
     assert re.match(r"StoreError .*cannot be read: Permission denied", as_nobody(path, read_only=True))
 
 
+def test_a_folder_that_may_not_be_entered_is_refused(path, make, as_nobody):
+    filled(path, make, candidates=1)
+    path.parent.chmod(0o700)
+    if os.getuid() != 0:
+        path.parent.chmod(0o000)
+    assert re.match(
+        r"StoreError .*kb\.db cannot be reached: .*Permission denied", as_nobody(path, read_only=True)
+    )
+    path.parent.chmod(0o700)
+
+
+def test_a_name_that_no_file_system_takes_is_refused(path):
+    assert "cannot be reached" in refusal(path.parent / ("x" * 300))
+
+
+def test_a_writer_that_never_ends_is_an_error_after_the_wait(store, path):
+    store._db.execute("PRAGMA busy_timeout = 10")
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"kb\.db.*SQLITE_BUSY.*another process has held the write lock"):
+            store.add_event("run00000", "note", {})
+        other.execute("ROLLBACK")
+    store.add_event("run00000", "note", {})
+    assert len(store.events("run00000")) == 1
+
+
 def test_a_closed_database_in_a_read_only_folder_can_be_read(path, make, as_nobody):
     filled(path, make, candidates=1)
     path.chmod(0o444)
