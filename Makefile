@@ -1,0 +1,50 @@
+# Two commands: `make demo` evolves a kernel, `make test` runs the tests. Both set up everything they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := demo
+DEMO_PROBLEM := bias_gelu_residual_rmsnorm
+
+.PHONY: all demo test test-all check fix bench suite clean
+
+all: check test
+
+# Set-up happens once; it is repeated when the pins change.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@command -v g++ >/dev/null || { echo "make: g++ is needed (Debian, Ubuntu: sudo apt-get install g++ make)"; exit 3; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed, found $$($(PYTHON) --version); set PYTHON=..."; exit 3; }
+	@echo "Setting up $(VENV) (torch is large: a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV) || { echo "make: python3-venv is needed (Debian, Ubuntu: sudo apt-get install python3-venv)"; exit 3; }
+	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+demo: $(VENV)/.ready
+	$(BIN)/kb-evolve run $(DEMO_PROBLEM) --evaluations 60 --minutes 4 --db $(DEMO)/kb_evolve.db --run demo
+	$(BIN)/kb-evolve report demo --db $(DEMO)/kb_evolve.db --out $(DEMO)/report
+	$(BIN)/kb-evolve export demo --db $(DEMO)/kb_evolve.db --format kernelbench --out $(DEMO)/export
+	@echo; echo "Report: $(DEMO)/report/index.html   Kernel: $(DEMO)/export   Database: $(DEMO)/kb_evolve.db"
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest -q -m 'not slow and not gpu'
+
+test-all: $(VENV)/.ready
+	$(BIN)/python -m pytest -q -m 'not gpu'
+
+check: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy problems fitness islands mutators kb_evolve experiments
+
+fix: $(VENV)/.ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The bundled suite with a small budget: the table under experiments/results.
+suite: $(VENV)/.ready
+	$(BIN)/python -m experiments.suite --out experiments/results
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m experiments.bench.all
+
+clean:
+	rm -rf $(VENV) $(DEMO) build dist

@@ -1,0 +1,99 @@
+"""The fence, attacked from inside real children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fitness import landlock, probe, seccomp, wire
+from fitness.children import Zygote
+from fitness.evaluation import JudgeError
+from fitness.sandbox import clean_environment, state_dir
+from fitness.session import private_policy
+
+
+@pytest.fixture(scope="module")
+def zygote():
+    running = Zygote(1)
+    yield running
+    running.close()
+
+
+def test_every_attack_of_the_probe_fails_here_and_the_level_says_so(zygote):
+    found = probe.probe(zygote)
+    assert (found.level, found.findings) == ("S2", ())
+
+
+def test_the_same_attacks_succeed_without_the_fence(zygote):
+    child = zygote.spawn("attack", {"secret": __file__, "outside": "/tmp", "port": 9, "victim": os.getpid()},
+                         private_policy((), processes=True, fenced=False))
+    child.ended.wait(30)
+    log = child.log()
+    child.discard()
+    for name in ("read_secret", "write_outside", "signal_others", "shared_memory", "new_process"):
+        assert name in log
+
+
+def test_the_environment_of_a_child_holds_no_key(monkeypatch, tmp_path):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    assert "sk-secret" not in str(clean_environment(str(tmp_path), 2))
+
+
+def test_a_child_that_ends_leaves_no_folder_behind(zygote):
+    policy = private_policy(())
+    child = zygote.spawn("attack", {"secret": "/nope", "outside": "/nope", "port": 9, "victim": os.getpid()}, policy)
+    assert child.ended.wait(30)
+    assert os.WIFEXITED(child.status)
+    child.discard()
+    assert not Path(policy.private_dir).exists()
+
+
+def test_the_zygote_and_its_children_end_when_their_parent_is_killed(tmp_path):
+    script = (
+        "import time; from fitness.children import Zygote; from fitness.session import private_policy\n"
+        "z = Zygote(1); z.spawn('oracle', {'problem_path': '/dev/stdin'}, private_policy(()), [0, 1, 0, 0])\n"
+        "print(z._process.pid, flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    zygote_pid = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(zygote_pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(zygote_pid)
+
+
+def test_a_state_folder_of_somebody_else_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"kb_evolve-{os.getuid()}").symlink_to("/etc")
+    with pytest.raises((JudgeError, FileExistsError)):
+        state_dir()
+
+
+def test_sealed_memory_cannot_be_mapped_writable_by_whoever_holds_its_descriptor():
+    segment = wire.Segment(4096)
+    segment.seal()
+    with pytest.raises(PermissionError):
+        wire.Segment(descriptor=os.dup(segment.fd))
+    segment.memory[:4] = b"mine"
+    assert wire.Segment(descriptor=os.dup(segment.fd), writable=False).memory[:4] == b"mine"
+
+
+def test_a_reply_of_rubbish_is_refused():
+    with pytest.raises(ValueError):
+        wire.unpack_reply(b"\xff" * wire.REPLY_BYTES)
+    reply = wire.unpack_reply(wire.pack_reply(wire.DONE, 3, [wire.Output(1, 8, "float32", (2, 1))], "text"))
+    assert (reply.code, reply.text, reply.outputs[0].shape) == (3, "text", (2, 1))
+
+
+def test_this_kernel_and_machine_offer_what_the_fence_needs():
+    assert landlock.abi() >= 1
+    assert seccomp.supported()

@@ -1,0 +1,127 @@
+"""The bounds accept honest rounding and nothing else."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fitness import verify
+
+
+def pair(exact: torch.Tensor, reference: torch.Tensor | None = None) -> verify.Expected:
+    reference = exact.float() if reference is None else reference
+    return verify.expect(reference, exact, terms=2, keep=True)
+
+
+@pytest.fixture
+def rows():
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(64, 4096, generator=generator)
+
+
+def sequential_sum(x: torch.Tensor) -> torch.Tensor:
+    """What a naive loop in C++ does: one fp32 accumulator per row."""
+    total = torch.zeros(x.shape[0])
+    for column in x.T:
+        total = total + column
+    return total
+
+
+def test_a_naive_sequential_sum_is_accepted(rows):
+    for x in (rows, rows.abs()):
+        expected = verify.expect(x.sum(1), x.double().sum(1), terms=x.shape[1])
+        assert verify.is_right(sequential_sum(x), expected)
+
+
+def test_arithmetic_of_lower_precision_is_refused(rows):
+    a, b = rows[:, :1024], rows[:, 1024:2048].T
+    expected = verify.expect(a @ b, a.double() @ b.double(), terms=1024)
+    tf32 = truncate_to_tf32(a) @ truncate_to_tf32(b)
+    assert verify.is_right(a @ b, expected)
+    assert not verify.is_right(tf32, expected)
+    assert not verify.is_right((a.bfloat16() @ b.bfloat16()).float(), expected)
+
+
+def truncate_to_tf32(x: torch.Tensor) -> torch.Tensor:
+    """Keeps 10 bits of the fraction, as tensor cores do."""
+    return (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def test_one_wrong_element_among_many_is_found_and_named(rows):
+    expected = pair(rows.double())
+    wrong = rows.clone()
+    wrong[3, 7] += 0.25
+    assert not verify.is_right(wrong, expected)
+    assert "1 of 262144" in verify.complaint(wrong, expected)
+    assert "[3, 7]" in verify.complaint(wrong, expected)
+
+
+def test_a_constant_is_refused_where_kernelbench_would_accept_it():
+    x = torch.rand(16, 4096)
+    softmax = torch.softmax(x, 1)
+    expected = verify.expect(softmax, torch.softmax(x.double(), 1), terms=4096)
+    assert torch.allclose(torch.full_like(softmax, 1 / 4096), softmax, atol=1e-3)
+    assert not verify.is_right(torch.full_like(softmax, 1 / 4096), expected)
+
+
+def test_small_elements_are_judged_by_the_references_error_at_their_own_size():
+    x = torch.linspace(-6, -4, 4096)
+    gelu, exact = torch.nn.functional.gelu(x), torch.nn.functional.gelu(x.double())
+    by_another_formula = 0.5 * x * torch.erfc(-x / math.sqrt(2))
+    assert verify.is_right(by_another_formula, verify.expect(gelu, exact, terms=2))
+
+
+def test_infinity_and_nan_must_match():
+    exact = torch.tensor([1.0, math.inf, -math.inf, math.nan, 2.0], dtype=torch.float64)
+    expected = pair(exact)
+    assert verify.is_right(exact.float(), expected)
+    for place, value in ((1, -math.inf), (1, 3.0), (3, 0.0), (0, math.nan), (0, math.inf)):
+        wrong = exact.float()
+        wrong[place] = value
+        assert not verify.is_right(wrong, expected), (place, value)
+
+
+def test_elements_that_the_reference_itself_gets_wrong_are_left_out_and_counted():
+    exact = torch.ones(100, dtype=torch.float64)
+    reference = exact.float()
+    reference[:4] = 1.5
+    expected = pair(exact, reference)
+    assert expected.unusable_share == pytest.approx(0.04)
+    assert expected.is_usable
+    reference[:10] = math.nan
+    assert not pair(exact, reference).is_usable
+
+
+def test_integer_results_must_equal_the_reference_or_the_exact_ones():
+    expected = verify.expect(torch.tensor([1, 2, 3]), torch.tensor([1, 2, 4]), terms=2)
+    assert verify.is_right(torch.tensor([1, 2, 3]), expected)
+    assert verify.is_right(torch.tensor([1, 2, 4]), expected)
+    assert not verify.is_right(torch.tensor([1, 3, 3]), expected)
+
+
+def test_the_error_ratio_is_one_for_the_reference_and_larger_for_a_coarser_result(rows):
+    exact = torch.tanh(rows.double())
+    reference = torch.tanh(rows)
+    expected = verify.expect(reference, exact, terms=2, keep=True)
+    assert verify.errors(reference, expected).ratio == pytest.approx(1, abs=0.5)
+    assert verify.errors(reference + 1e-6, expected).ratio > 5
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 14) - 1, 1 << 14, (1 << 14) + 1, 100_000])
+def test_bounds_do_not_depend_on_how_the_work_is_cut_up(size):
+    exact = torch.randn(size, dtype=torch.float64)
+    reference = exact.float()
+    expected = verify.expect(reference, exact, terms=9)
+    assert verify.is_right(reference, expected)
+    if size:
+        wrong = reference.clone()
+        wrong[-1] += 1
+        assert not verify.is_right(wrong, expected)
+
+
+def test_the_longest_sum_covers_matrix_products_filters_and_full_reductions():
+    assert verify.longest_sum([(128, 700), (700, 64)], [(128, 64)]) >= 700
+    assert verify.longest_sum([(8, 32, 56, 56), (64, 32, 3, 3)], [(8, 64, 54, 54)]) >= 32 * 9
+    assert verify.longest_sum([(1000, 1000)], [()]) >= 1_000_000
