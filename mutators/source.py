@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 from dataclasses import dataclass
 
 from mutators.proposal import Refusal
@@ -34,6 +35,11 @@ class KernelSource:
     """None where the file names no flags."""
     ldflag_gap: int | None = None
     """Where `extra_ldflags` may be put in: a call that names cflags alone cannot link OpenMP."""
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of the file's bytes: equals the candidate's `source_sha256`."""
+        return hashlib.sha256(self.file.encode()).hexdigest()
 
     def with_cpp(self, cpp: str) -> KernelSource | Refusal:
         """The file with another C++ text."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mutators.cpp.aliases import aliased_parameters
 from mutators.cpp.dependence import Independence, independence
 from mutators.cpp.loops import Facts, Loop, facts_of, pragmas_before
-from mutators.cpp.tree import ancestors, function_name, functions, inside, parse, text
+from mutators.cpp.tree import ancestors, called_name, function_name, functions, inside, parse, text, walk
 from mutators.source import KernelSource
 
 
@@ -55,6 +55,13 @@ def sites(kernel: KernelSource) -> tuple[Site, ...]:
             suffix = f"#{count}" if count > 1 else ""
             found.append(Site(f"{function_name(function)}/{loop.variable.name}{suffix}", facts, loop))
     return tuple(found)
+
+
+def is_helper(site: Site) -> bool:
+    """Whether the loop's function is called by another one of the file."""
+    name = function_name(site.facts.function)
+    root = list(ancestors(site.facts.function))[-1]
+    return any(node.type == "call_expression" and called_name(node) == name for node in walk(root))
 
 
 @functools.lru_cache(maxsize=512)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mutators.cpp.tree import Edit, apply_edits, functions, parse
+from mutators.cpp.tree import Edit, apply_edits, parse
 from mutators.cpp.vector_math import definitions
 from mutators.proposal import Refusal
 from mutators.source import KernelSource
@@ -51,9 +51,9 @@ def apply_moves(kernel: KernelSource, moves: tuple[Move, ...]) -> KernelSource |
     constants = dict.fromkeys(constant for move in moves for constant in move.tunables)
     lines = "".join(f"constexpr int {name} = {value};  // tune: {choices}\n" for name, value, choices in constants)
     cpp = _with_includes(cpp, tuple(dict.fromkeys(name for move in moves for name in move.includes)))
-    cpp = _after_includes(cpp, lines + (definitions(set(names), cpp) if names else ""))
-    if any(function.has_error for function in functions(parse(cpp))) or parse(cpp).has_error:
+    if parse(cpp).has_error and not parse(kernel.cpp).has_error:
         return Refusal("the changed C++ no longer parses")
+    cpp = _after_includes(cpp, lines + (definitions(set(names), cpp) if names else ""))
     changed = kernel.with_cpp(cpp) if cpp != kernel.cpp else kernel
     if isinstance(changed, Refusal):
         return changed
@@ -73,19 +73,19 @@ def changed_flags(flags: tuple[str, ...], moves: tuple[Move, ...]) -> tuple[str,
     return flags
 
 
-def disjoint(moves: list[Move]) -> tuple[Move, ...]:
-    """A greedy choice of moves, in the given order, whose edits do not touch each other and share no fresh name."""
+def disjoint(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+    """A greedy choice of moves, in the given order, whose edits do not touch each other.
+
+    Moves of one kind that name the same new constant share it: one tunable for all the places.
+    """
     chosen: list[Move] = []
     taken: list[tuple[int, int]] = []
-    names: set[str] = set()
     for move in moves:
         spans = [(edit.start, edit.end) for edit in move.edits]
-        fresh = {name for name, _, _ in move.tunables}
-        if fresh & names or any(a <= d and c <= b for a, b in spans for c, d in taken):
+        if any(a <= d and c <= b for a, b in spans for c, d in taken):
             continue
         chosen.append(move)
         taken += spans
-        names |= fresh
     return tuple(chosen)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from mutators.cpp.analysis import Site, independent, overlaps_omp, sites
+from mutators.cpp.aliases import aliased_parameters
+from mutators.cpp.analysis import Site, independent, is_helper, overlaps_omp, sites
 from mutators.cpp.dependence import Independence, independence
 from mutators.cpp.effects import effects_of
-from mutators.cpp.loops import Loop, canonical, facts_of, is_innermost, only_statement, pragmas_before
+from mutators.cpp.loops import Facts, Loop, canonical, facts_of, is_innermost, only_statement, pragmas_before
 from mutators.cpp.moves import Found, Move, fresh_name
 from mutators.cpp.scope import declarations_in, mentions
 from mutators.cpp.tree import Edit, Node, function_name, functions, indent_of, parameters, parse, text, walk
@@ -35,6 +36,8 @@ def find_parallel_dynamic(kernel: KernelSource) -> Found:
 
 
 def _parallel_obstacle(site: Site) -> str | None:
+    if is_helper(site):
+        return "the function is called by others of the file: threads belong around those calls"
     if overlaps_omp(site) or any("GCC" in pragma for pragma in site.pragmas):
         return "a pragma already stands before the loop"
     if any("omp parallel" in text(node) for node in walk(site.loop.body) if node.type == "preproc_call"):
@@ -64,15 +67,16 @@ def _parallel_move(kernel: KernelSource, site: Site, schedule: str) -> Move:
 
 def find_collapse(kernel: KernelSource) -> Found:
     """`collapse(2)` for two perfectly nested loops, both independent: more pieces of work than the outer has."""
-    moves, refusals = [], []
+    moves, refusals, covered = [], [], []
     for site in sites(kernel):
         inner = _perfect_inner(site)
-        if inner is None or site.is_parallel:
+        if inner is None or site.is_parallel or any(loop.node in covered for loop in site.enclosing):
             continue
         reason = _parallel_obstacle(site) or _inner_obstacle(site, inner)
         if reason is not None:
             refusals.append((site.name, reason))
             continue
+        covered.append(site.loop.node)
         pragma = f"#pragma omp parallel for collapse(2) schedule(static){_reduction_clauses(independent(site))}"
         why = f"share the pairs of iterations of {site.name} and {inner.variable.name} among all cores"
         label = "reassociation" if independent(site).reductions else ""
@@ -182,8 +186,6 @@ def find_restrict(kernel: KernelSource) -> Found:
     root = parse(kernel.cpp)
     for function in functions(root):
         name = function_name(function)
-        from mutators.cpp.aliases import aliased_parameters
-
         facts = facts_of(function, aliased_parameters(kernel, root, function))
         stars = _unrestricted(function)
         if not stars:
@@ -198,10 +200,7 @@ def find_restrict(kernel: KernelSource) -> Found:
     return Found(tuple(moves), tuple(refusals))
 
 
-def _restrict_obstacle(facts: object) -> str | None:
-    from mutators.cpp.loops import Facts
-
-    assert isinstance(facts, Facts)
+def _restrict_obstacle(facts: Facts) -> str | None:
     effects = effects_of(facts, facts.function.child_by_field_name("body"))
     if effects.obstacles:
         return effects.obstacles[0]

@@ -8,9 +8,18 @@ from mutators.cpp.tree import Node, ancestors, arguments, called_name, named, st
 IDENTITIES = {
     "+": "0",
     "*": "1",
-    "max": "std::numeric_limits<{type}>::lowest()",
-    "min": "std::numeric_limits<{type}>::max()",
+    "max": "-std::numeric_limits<{type}>::infinity()",
+    "min": "std::numeric_limits<{type}>::infinity()",
+    "integer max": "std::numeric_limits<{type}>::lowest()",
+    "integer min": "std::numeric_limits<{type}>::max()",
 }
+"""What changes no result of an operator, by type of the accumulator."""
+
+
+def identity(operator: str, type_name: str) -> str:
+    """The C++ expression for an operator's neutral element."""
+    whole = operator in ("max", "min") and type_name not in FLOATS
+    return IDENTITIES[f"integer {operator}" if whole else operator].format(type=type_name)
 
 
 def reduction_of(accumulator: Declaration, body: Node) -> str | None:

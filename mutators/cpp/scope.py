@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from mutators.cpp.tree import Node, ancestors, inside, named, text, walk
@@ -38,7 +39,8 @@ class Declaration:
         return "*" not in self.type and (self.kind == "array" or holds)
 
 
-def declarations_in(statement: Node) -> list[Declaration]:
+@functools.lru_cache(maxsize=50_000)
+def declarations_in(statement: Node) -> tuple[Declaration, ...]:
     """The names that a declaration or parameter_declaration introduces."""
     type_node = statement.child_by_field_name("type")
     type_text = " ".join(text(type_node).split()) if type_node is not None else "auto"
@@ -68,7 +70,7 @@ def declarations_in(statement: Node) -> list[Declaration]:
                 is_const=bool(words & {"const", "constexpr"}),
             )
         )
-    return found
+    return tuple(found)
 
 
 def _kind(node_type: str, kind: str) -> str:
@@ -80,6 +82,7 @@ def _kind(node_type: str, kind: str) -> str:
     return table.get(node_type, kind)
 
 
+@functools.lru_cache(maxsize=50_000)
 def declaration_of(identifier: Node) -> Declaration | None:
     """The declaration that an identifier refers to, or None (a macro, a library's name, a capture)."""
     name, place = text(identifier), identifier.start_byte
@@ -119,7 +122,8 @@ def written_identifier(node: Node) -> Node | None:
     return None
 
 
-def assigned_places(region: Node) -> set[int]:
+@functools.lru_cache(maxsize=10_000)
+def assigned_places(region: Node) -> frozenset[int]:
     """Identities of the plain variables that are assigned somewhere in the region (their declarations not counted)."""
     places = set()
     for node in walk(region):
@@ -132,7 +136,7 @@ def assigned_places(region: Node) -> set[int]:
             declaration = declaration_of(target)
             if declaration is not None:
                 places.add(declaration.place)
-    return places
+    return frozenset(places)
 
 
 def mentions(region: Node, place: int) -> list[Node]:

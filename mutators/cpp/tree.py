@@ -39,11 +39,15 @@ def text(node: Node) -> str:
     return node.text.decode()
 
 
-def walk(node: Node) -> Iterator[Node]:
+@functools.lru_cache(maxsize=8_192)
+def walk(node: Node) -> tuple[Node, ...]:
     """The node and everything below it, in the order of the text."""
-    yield node
-    for child in node.children:
-        yield from walk(child)
+    found, waiting = [], [node]
+    while waiting:
+        current = waiting.pop()
+        found.append(current)
+        waiting.extend(reversed(current.children))
+    return tuple(found)
 
 
 def named(node: Node) -> list[Node]:
@@ -137,6 +141,11 @@ def indent_of(node: Node) -> str:
         before = before.parent
     line = before.text[: node.start_byte - before.start_byte].rsplit(b"\n", 1)[-1].decode()
     return line[: len(line) - len(line.lstrip())]
+
+
+def bracketed(node: Node) -> str:
+    """The expression's text, in parentheses unless it is a name or a number."""
+    return text(node) if node.type in ("identifier", "number_literal") else f"({text(node)})"
 
 
 def replace_within(node: Node, changes: dict[tuple[int, int], str]) -> str:
