@@ -64,11 +64,16 @@ class BudgetConfig:
 
 @dataclass(frozen=True, slots=True)
 class MutatorsConfig:
-    """Which mutators propose, how often, and their own options."""
+    """Which mutators propose, how they are chosen, and their own options."""
 
+    use: tuple[str, ...] = ()
+    """Names of the mutators (`--mutator`); empty: every one that needs no model."""
+    policy: str = "bandit"
+    """`bandit` by what each one's proposals gained, `uniform`, or `fixed` by `weights`."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Relative frequency by name; empty: every mutator that needs no model, equally."""
+    """Relative shares by name, for `fixed`."""
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Each mutator's own options, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,10 @@ SECTIONS: dict[str, Any] = {
     "mutators": MutatorsConfig,
     "judge": JudgeConfig,
 }
+
+
+ALIASES = {"run": "name", "mutators": "use"}
+"""Flags whose name says more than the key does outside its section."""
 
 
 def _keys(section: str) -> tuple[str, ...]:
@@ -152,11 +161,14 @@ def check_names(layer: Mapping[str, Any], *, where: str) -> None:
 
 
 def flags_layer(flags: Mapping[str, Any], *, where: str = "the arguments") -> Layer:
-    """The layer of flat names (`evaluations=60`); None means not given. `run` stands for [run] name."""
+    """The layer of flat names (`evaluations=60`); None means not given.
+
+    `run` stands for [run] name and `mutators` for [mutators] use.
+    """
     homes = {key: section for section in SECTIONS for key in _keys(section)}
     layer: Layer = {}
     for flag, value in flags.items():
-        key = "name" if flag == "run" else flag
+        key = ALIASES.get(flag, flag)
         if key not in homes:
             raise ConfigError(f"{where}: there is no setting {flag!r}; {_nearest(flag, homes)}")
         if value is not None:

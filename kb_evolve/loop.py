@@ -30,6 +30,7 @@ from kb_evolve.live import Progress
 from kb_evolve.pipeline import Pipeline, Work
 from kb_evolve.stop import Stop
 from kb_evolve.thinking import Thought, think
+from mutators.choose import Chooser
 from problems.problem import Problem
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Parts:
     config: Config
     store: Store
     population: Population
-    chooser: Any
+    chooser: Chooser
     workbench: Bench
     pools: Pools
     budget: Budget
@@ -65,7 +66,9 @@ class Known:
     programs: dict[tuple[int, str], str] = field(default_factory=dict)
     """(island, fingerprint) -> candidate id."""
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
-    """source_sha256 -> evaluation told in this run."""
+    """source_sha256 -> evaluation told in this run, unless that was no verdict."""
+    told: dict[str, Evaluation] = field(default_factory=dict)
+    """candidate id -> evaluation."""
     generations: dict[str, int] = field(default_factory=dict)
     numbers: set[int] = field(default_factory=set)
 
@@ -353,7 +356,9 @@ class Loop:
 
     def _remember(self, evaluated: Evaluated) -> None:
         self.population.tell(evaluated)
-        self.parts.chooser.tell(evaluated)
+        parent_ids = evaluated.candidate.parent_ids
+        self.parts.chooser.tell(evaluated, self.known.told.get(parent_ids[0]) if parent_ids else None)
+        self.known.told[evaluated.candidate.id] = evaluated.evaluation
         if evaluated.evaluation.verdict is not Verdict.NO_VERDICT:
             self.known.evaluations[evaluated.candidate.source_sha256] = evaluated.evaluation
         self.verdicts[str(evaluated.evaluation.verdict)] += 1

@@ -19,8 +19,10 @@ from kb_evolve.executors import Pools, local_pools
 from kb_evolve.judging import Bench, check_judge, open_workbench
 from kb_evolve.live import Progress
 from kb_evolve.loop import Loop, Parts, StopReason
-from kb_evolve.session import first_kernel, open_run
+from kb_evolve.session import admission, first_kernel, open_run
 from kb_evolve.stop import Stop
+from mutators import registry
+from mutators.choose import Chooser, ChooserConfig
 from problems.problem import Problem
 
 
@@ -81,7 +83,7 @@ class Search:
         problem = self.load_problem()
         self._check(problem)
         with open_store(self.config.run.db) as store:
-            run, config = open_run(store, problem, self.given)
+            run, config = open_run(store, problem, self.given, _no_findings if self._workbench else admission)
             with store.lease(run.id), Stop() as stop, contextlib.ExitStack() as stack:
                 workbench = self._workbench or stack.enter_context(open_workbench(config))
                 stop.on_second(workbench.close)
@@ -137,14 +139,14 @@ class Search:
         )
 
 
-def open_chooser(config: Config) -> Any:
-    """The configured mutators, as one chooser."""
-    from mutators import registry
-    from mutators.choose import Chooser
-
-    weights = config.mutators.weights or dict.fromkeys(registry.names(), 1.0)
-    mutators = [registry.create(name, config.mutators.options.get(name, {})) for name in weights]
-    return Chooser(mutators, weights)
+def open_chooser(config: Config) -> Chooser:
+    """The configured mutators behind one chooser; ProposalError for a name or an option that is not known."""
+    given = {"transform": {"allow_fast_math": config.judge.allow_fast_math}}
+    mutators = [
+        registry.create(name, {**given.get(name, {}), **config.mutators.options.get(name, {})})
+        for name in config.mutators.use or registry.names()
+    ]
+    return Chooser(mutators, ChooserConfig(config.mutators.policy, config.mutators.weights))
 
 
 def _drive(loop: Loop, source: str) -> tuple[StopReason, str]:
@@ -196,6 +198,11 @@ def lineage_of(evaluated: Evaluated | None, history: Sequence[Evaluated]) -> tup
         parent_ids = evaluated.candidate.parent_ids
         evaluated = by_id.get(parent_ids[0]) if parent_ids else None
     return tuple(reversed(chain))
+
+
+def _no_findings(_: Problem) -> list[dict[str, Any]]:
+    """The audit of a problem that is searched on somebody else's workbench: its code may not be runnable."""
+    return []
 
 
 def _show_nothing(_: Progress) -> None:

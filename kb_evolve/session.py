@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from islands.run import Run, new_run_id, utc_now
 from islands.store import Store
-from kb_evolve.config import Config, ConfigError, Layer, check_resumable, merge, resolve
+from kb_evolve.config import SECTIONS, Config, ConfigError, Layer, check_resumable, merge, resolve
 from kb_evolve.judging import read_kernel
 from problems.problem import Problem, ProblemError
 
 log = logging.getLogger(__name__)
 
 
-def open_run(store: Store, problem: Problem, given: Layer) -> tuple[Run, Config]:
+Audit = Callable[[Problem], list[dict[str, Any]]]
+
+
+def open_run(store: Store, problem: Problem, given: Layer, audit: Audit) -> tuple[Run, Config]:
     """The run of that name with its configuration; created when the database has none.
 
+    `audit` gives the findings that are recorded with a new run; it may refuse the problem.
     A stored run goes on with its own configuration, changed only where `given` says so. ConfigError when
     that would make it another run; StoreError when the database refuses.
     """
@@ -26,7 +32,7 @@ def open_run(store: Store, problem: Problem, given: Layer) -> tuple[Run, Config]
     stored = store.find_run(name)
     if stored is None:
         config = resolve(given)
-        run = _new_run(name, problem, config)
+        run = _new_run(name, problem, config, audit(problem))
         store.create_run(run)
         return run, config
     if stored.problem_sha256 != problem.sha256:
@@ -40,10 +46,21 @@ def open_run(store: Store, problem: Problem, given: Layer) -> tuple[Run, Config]
     return stored, resolve(before, given)
 
 
+def admission(problem: Problem) -> list[dict[str, Any]]:
+    """The tricks that pass KernelBench's rule on this problem without computing anything.
+
+    Runs the problem's code in a child process. ProblemError when it cannot be run.
+    """
+    from problems.describe import describe
+
+    return [dataclasses.asdict(finding) for finding in describe(problem).findings if finding.passes]
+
+
 def last_config(store: Store, run: Run) -> Layer:
     """The configuration that the run's last part went by."""
     started = [event for event in store.events(run.id) if event.kind == "started"]
-    return merge(run.config, started[-1].fields["config"] if started else {})
+    created = {section: run.config[section] for section in SECTIONS}
+    return merge(created, started[-1].fields["config"] if started else {})
 
 
 def run_name(problem: Problem, config: Config) -> str:
@@ -67,7 +84,7 @@ def first_kernel(problem: Problem, config: Config) -> str:
     )
 
 
-def _new_run(name: str, problem: Problem, config: Config) -> Run:
+def _new_run(name: str, problem: Problem, config: Config, findings: list[dict[str, Any]]) -> Run:
     layer: dict[str, Any] = config.to_layer()
     return Run(
         id=new_run_id(),
@@ -78,7 +95,7 @@ def _new_run(name: str, problem: Problem, config: Config) -> Run:
         backend=config.run.backend,
         device=config.run.device,
         precision=config.run.precision,
-        config=layer,
+        config={**layer, "findings": findings},
         seed=config.run.seed,
         budget=layer["budget"],
         git_commit=git_commit(),

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 @click.option("--islands", type=int, metavar="K", help="Populations that evolve side by side.")
 @click.option("--seed", type=int, metavar="S", help="Seed of the search's choices.")
 @click.option("--start", metavar="FILE", help="A correct first kernel, where the problem has no bundled one.")
-@click.option(
-    "--mutator", "mutators", multiple=True, metavar="NAME[=WEIGHT]", help="Use only these; repeatable."
-)
+@click.option("--mutator", "mutators", multiple=True, metavar="NAME", help="Use only these; repeatable.")
 @click.option(
     "--in-order", is_flag=True, default=None, help="Tell results in ticket order: repeatable, slower."
 )
@@ -53,14 +51,14 @@ def run(refs: tuple[str, ...], config: str | None, as_json: bool, quiet: bool, *
     """
     from kb_evolve.config import ConfigError
 
-    weights = mutator_weights(flags.pop("mutators"))
+    flags["mutators"] = flags["mutators"] or None
     if len(refs) > 1 and flags["run"]:
         raise ConfigError(
             f"--run {flags['run']} names one run, but {len(refs)} problems were given: leave one out"
         )
     outcomes = []
     for ref in refs or ("",):
-        outcome = search_one(ref, config, {**flags, "weights": weights}, quiet)
+        outcome = search_one(ref, config, flags, quiet)
         outcomes.append(outcome)
         if not as_json:
             click.echo(summary(outcome, flags["db"]))
@@ -88,20 +86,6 @@ def search_one(ref: str, config: str | None, options: dict[str, Any], quiet: boo
     with open_display(sys.stderr) as display:
         search.show = display
         return search.run()
-
-
-def mutator_weights(texts: tuple[str, ...]) -> dict[str, float] | None:
-    """`("tune=2", "transform")` -> `{"tune": 2.0, "transform": 1.0}`; None when nothing was given."""
-    from kb_evolve.config import ConfigError
-
-    weights: dict[str, float] = {}
-    for text in texts:
-        name, _, weight = text.partition("=")
-        try:
-            weights[name] = float(weight or 1)
-        except ValueError:
-            raise ConfigError(f"--mutator {text}: the weight must be a number, found {weight!r}") from None
-    return weights or None
 
 
 def summary(outcome: Outcome, db: str | None) -> str:

@@ -150,7 +150,7 @@ def test_a_search_space_that_is_used_up_ends_the_run(tmp_path: Path, toy_problem
     seed = "\n".join(lines).replace("(BLOCK + UNROLL + AHEAD + DEPTH)", "BLOCK")
     small = Problem("toy", "toy", toy_problem.source, seed=seed)
     outcome = search(
-        small, tmp_path / "kb.db", evaluations=1000, islands=1, weights={"tune": 1.0}, patience_attempts=20
+        small, tmp_path / "kb.db", evaluations=1000, islands=1, mutators=["tune"], patience_attempts=20
     )
     assert outcome.stop == "exhausted" and outcome.evaluations == 8
 
