@@ -78,7 +78,9 @@ def parse_source(file: str) -> KernelSource | Refusal:
         return Refusal(f"the candidate is not valid Python: {error}")
     text = _text_literal(tree)
     if text is None:
-        return Refusal('no C++ text found: expected SOURCE = r"""...""" or a string given to load_inline(cpp_sources=...)')
+        return Refusal(
+            'no C++ text found: expected SOURCE = r"""...""" or a string given to load_inline(cpp_sources=...)'
+        )
     offsets = _line_offsets(file)
     list_node, gap_node = _flag_list(tree)
     return KernelSource(
@@ -97,15 +99,20 @@ def _text_literal(tree: ast.Module) -> ast.Constant | None:
     wanted = set(TEXT_NAMES) | _passed_names(tree)
     for node in ast.walk(tree):
         value = None
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in wanted:
-            value = node.value
-        elif isinstance(node, ast.keyword) and node.arg in ("cpp_sources", "cpp_source"):
+        is_named = isinstance(node, ast.Assign) and _target(node) in wanted
+        is_passed = isinstance(node, ast.keyword) and node.arg in ("cpp_sources", "cpp_source")
+        if is_named or is_passed:
             value = node.value
         if isinstance(value, ast.List) and len(value.elts) == 1:
             value = value.elts[0]
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             found.append(value)
     return max(found, key=lambda constant: len(constant.value), default=None)
+
+
+def _target(assignment: ast.Assign) -> str:
+    target = assignment.targets[0]
+    return target.id if isinstance(target, ast.Name) else ""
 
 
 def _passed_names(tree: ast.Module) -> set[str]:
@@ -127,9 +134,9 @@ def _load_inline_calls(tree: ast.Module) -> list[ast.Call]:
 def _flag_list(tree: ast.Module) -> tuple[ast.List | None, ast.keyword | None]:
     """The list of flags; and the keyword after which ldflags must be added before OpenMP can link."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in FLAG_NAMES:
-            if _holds_strings(node.value):
-                return node.value, None
+        is_named = isinstance(node, ast.Assign) and _target(node) in FLAG_NAMES
+        if is_named and _holds_strings(node.value):
+            return node.value, None
     for call in _load_inline_calls(tree):
         has_ldflags = any(keyword.arg == "extra_ldflags" for keyword in call.keywords)
         for keyword in call.keywords:

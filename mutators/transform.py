@@ -38,7 +38,7 @@ class Transform:
 
     name = "transform"
 
-    def __init__(self, options: TransformOptions = TransformOptions()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, options: TransformOptions = TransformOptions()) -> None:
         self.options = options
 
     def propose(self, ticket: Ticket) -> Proposal:

@@ -144,7 +144,7 @@ def _shape_obstacle(
         for name in declarations_in(statement):
             if name.place not in own and (name.place in site.facts.assigned or name.kind not in ("value", "pointer")):
                 return f"{name.name} changes in the loop"
-            if name.kind != "value" and name.place in own or name.value is None:
+            if (name.kind != "value" and name.place in own) or name.value is None:
                 return f"{name.name} has no first value"
             moved.add(name.place)
     current: Node = nest

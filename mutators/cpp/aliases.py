@@ -83,7 +83,7 @@ def _cpp_calls(root: Node, name: str) -> list[list[set[str]]]:
     found = []
     for node in walk(root):
         if node.type == "call_expression" and called_name(node) == name:
-            found.append([
-                {text(part) for part in walk(argument) if part.type == "identifier"} for argument in arguments(node)
-            ])
+            found.append(
+                [{text(part) for part in walk(argument) if part.type == "identifier"} for argument in arguments(node)]
+            )
     return found

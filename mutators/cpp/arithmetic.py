@@ -28,7 +28,9 @@ ONE_ARGUMENT = ("exp", "expm1", "log", "log1p", "tanh", "erf", "sqrt", "fabs", "
 def find_vector_math(kernel: KernelSource) -> Found:
     """Calls of exp, tanh, erf, ... on floats replaced by the branch-free functions of vector_math.py, per function."""
     if set(kernel.flags) & set(FAST_MATH):
-        return Found((), (("math", "fast-math would break the functions' range reduction; libm's are vectorised there"),))
+        return Found(
+            (), (("math", "fast-math would break the functions' range reduction; libm's are vectorised there"),)
+        )
     moves, refusals = [], []
     for function in functions(parse(kernel.cpp)):
         name = function_name(function)
@@ -62,7 +64,7 @@ def _base_name(call: Node) -> str:
 
 def _is_float_call(call: Node) -> bool:
     name = called_name(call)
-    return name.endswith("f") and name not in ("erf",) or type_of(arguments(call)[0]) == "float"
+    return (name.endswith("f") and name not in ("erf",)) or type_of(arguments(call)[0]) == "float"
 
 
 def _renamed(call: Node, name: str) -> Edit:
@@ -163,7 +165,7 @@ def _invariant_divisions(site: Site) -> dict[str, list[Node]]:
             continue
         outside = declaration.place < site.loop.node.start_byte and declaration.kind == "value"
         numerator = type_of(node.child_by_field_name("left"))
-        if outside and numerator == declaration.type and not _in_inner_loop(node, site):
+        if outside and numerator in ("float", declaration.type) and not _in_inner_loop(node, site):
             found.setdefault(text(divisor), []).append(node)
     return found
 
@@ -188,4 +190,3 @@ def _reciprocal_move(kernel: KernelSource, site: Site, divisions: dict[str, list
             edits.append(Edit(operator.start_byte, right.end_byte, f"* {inverse}"))
     why = f"divide once before {site.name} and multiply inside: a division costs several multiplications"
     return Move("reciprocal", site.name, why, tuple(edits), label="rounding")
-

@@ -133,9 +133,10 @@ def _apart_by_row(facts: Facts, loop: Loop, indexes: list[Poly], outer: Loop | N
     candidates = sorted({atom for index in indexes for atom in index.atoms & (facts.positive | facts.natural)})
     for atom in candidates:
         rows, columns = zip(*(_divided(index, atom) for index in indexes), strict=True)
-        if all(_fits(facts, loop, column, variable(atom), outer) for column in columns):
-            if _all_apart(facts, loop, list(rows), outer) or _all_apart(facts, loop, list(columns), outer):
-                return True
+        if not all(_fits(facts, loop, column, variable(atom), outer) for column in columns):
+            continue
+        if _all_apart(facts, loop, list(rows), outer) or _all_apart(facts, loop, list(columns), outer):
+            return True
     return False
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from mutators.cpp.loops import Facts, value
 from mutators.cpp.polynomial import Poly
-from mutators.cpp.scope import Declaration, declaration_of, declared_inside, declarations_in, written_identifier
+from mutators.cpp.scope import Declaration, declaration_of, declarations_in, declared_inside, written_identifier
 from mutators.cpp.tree import (
     Node,
     ancestors,
@@ -22,13 +23,16 @@ from mutators.cpp.tree import (
     walk,
 )
 
-_MATH = """exp exp2 expm1 log log2 log10 log1p pow sqrt rsqrt cbrt tanh sinh cosh sin cos tan atan asin acos atan2 erf erfc
-    floor ceil round trunc rint nearbyint lrint fma fmod hypot max min fmax fmin abs fabs copysign isnan isinf isfinite
-    signbit lgamma tgamma ldexp exp2""".split()
+_MATH = re.findall(
+    r"\w+",
+    "exp exp2 expm1 log log2 log10 log1p pow sqrt cbrt tanh sinh cosh sin cos tan atan asin acos atan2 erf erfc floor "
+    "ceil round trunc rint nearbyint lrint fma fmod hypot max min fmax fmin abs fabs copysign isnan isinf isfinite "
+    "signbit lgamma tgamma ldexp",
+)
 PURE = {*_MATH, *(name + "f" for name in _MATH)} | {
     "static_cast", "reinterpret_cast", "int", "float", "double", "long", "bool", "int64_t", "int32_t", "size_t",
     "uint32_t", "uint64_t", "infinity", "lowest", "epsilon", "quiet_NaN", "numeric_limits", "size", "data", "data_ptr",
-    "const_data_ptr", "mutable_data_ptr", "numel", "sizes", "dim", "numel", "begin", "end", "__builtin_inff",
+    "const_data_ptr", "mutable_data_ptr", "numel", "sizes", "dim", "begin", "end", "__builtin_inff",
     "__builtin_expect", "bit_cast", "assert",
 }  # fmt: skip
 FORBIDDEN = {

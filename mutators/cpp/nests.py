@@ -106,7 +106,9 @@ def find_tile(kernel: KernelSource) -> Found:
             Edit(site.loop.node.start_byte, site.loop.body.start_byte, f"{outer_start} {inner_start} {outer_rest} "),
             Edit(inner.node.start_byte, inner.body.start_byte, f"{inner_rest} "),
         )
-        why = f"walk {site.name} and {inner.variable.name} in square tiles, so that what is read again is still in cache"
+        why = (
+            f"walk {site.name} and {inner.variable.name} in square tiles, so that what is read again is still in cache"
+        )
         constants = ((name, "32", TILES),)
         moves.append(Move("tile", site.name, why, edits, tunables=constants, includes=("algorithm",)))
     return Found(tuple(moves), tuple(refusals))

@@ -9,7 +9,18 @@ from mutators.cpp.effects import effects_of
 from mutators.cpp.loops import Facts, Loop, canonical, facts_of, is_innermost, only_statement, pragmas_before
 from mutators.cpp.moves import Found, Move, fresh_name
 from mutators.cpp.scope import declarations_in, mentions
-from mutators.cpp.tree import Edit, Node, function_name, functions, indent_of, parameters, parse, text, walk
+from mutators.cpp.tree import (
+    Edit,
+    Node,
+    function_name,
+    functions,
+    indent_of,
+    parameters,
+    parse,
+    starts_line,
+    text,
+    walk,
+)
 from mutators.source import KernelSource
 
 CHUNKS = "1 2 4 8 16 32"
@@ -226,4 +237,6 @@ def _reduction_clauses(found: Independence) -> str:
 
 
 def _line_before(node: Node, line: str) -> Edit:
-    return Edit(node.start_byte, node.start_byte, f"{line}\n{indent_of(node)}")
+    """The line put before a statement, on a line of its own."""
+    break_before = "" if starts_line(node) else f"\n{indent_of(node)}"
+    return Edit(node.start_byte, node.start_byte, f"{break_before}{line}\n{indent_of(node)}")

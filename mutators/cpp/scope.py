@@ -227,7 +227,7 @@ def _element_type(node: Node) -> str | None:
         inner = base.child_by_field_name("argument") or base.child_by_field_name("left")
         base = inner if inner is not None else named(base)[0]
     declaration = declaration_of(base) if base.type == "identifier" else None
-    if declaration is None or declaration.kind == "value" and not declaration.is_object:
+    if declaration is None or (declaration.kind == "value" and not declaration.is_object):
         return None
     return _plain(declaration.type.split("<")[-1].split(",")[0].rstrip("> "))
 

@@ -136,11 +136,20 @@ def apply_edits(cpp: str, edits: tuple[Edit, ...]) -> str:
 
 def indent_of(node: Node) -> str:
     """The white space with which the node's line begins."""
-    before = node
-    while before.parent is not None:
-        before = before.parent
-    line = before.text[: node.start_byte - before.start_byte].rsplit(b"\n", 1)[-1].decode()
+    line = _line_up_to(node)
     return line[: len(line) - len(line.lstrip())]
+
+
+def starts_line(node: Node) -> bool:
+    """Whether nothing but white space stands before the node on its line."""
+    return not _line_up_to(node).strip()
+
+
+def _line_up_to(node: Node) -> str:
+    root = node
+    while root.parent is not None:
+        root = root.parent
+    return root.text[: node.start_byte - root.start_byte].rsplit(b"\n", 1)[-1].decode()
 
 
 def bracketed(node: Node) -> str:
