@@ -11,11 +11,11 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fitness.children import Child, Zygote
-from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
+from fitness.evaluation import Evaluation, Job, Verdict
 from fitness.sandbox import Policy, candidate_uid, state_dir
 
 BUILD_MEMORY_BYTES = 6 << 30
@@ -35,14 +35,16 @@ class Artifact:
     compile_s: float
     routes: tuple[str, ...] = ()
     """How each extension was compiled: lean, slim, pch, full (fitness/inline.py)."""
+    features: dict[str, int] = field(default_factory=dict)
+    """What its binaries are like: binary_bytes, vector_bits. Said by the build itself: for niches, not for scores."""
     failure: Evaluation | None = None
 
 
 class Builder:
     """Builds candidates, several at once, from any thread."""
 
-    def __init__(self, zygote: Zygote, *, fenced: bool, pch_dir: str | None) -> None:
-        self._zygote, self._fenced, self._pch_dir = zygote, fenced, pch_dir
+    def __init__(self, zygote: Zygote, *, fenced: bool) -> None:
+        self._zygote, self._fenced = zygote, fenced
         self._root = state_dir() / "builds"
         self._root.mkdir(mode=0o711, exist_ok=True)
         self._keys: dict[str, threading.Lock] = {}
@@ -61,7 +63,7 @@ class Builder:
             folder = self._root / key
             if (folder / "complete").exists():
                 os.utime(folder)
-                return Artifact(str(folder), 0.0, _routes(folder / "products"))
+                return _artifact(folder, 0.0)
             self._running.wait()
             return self._build_new(job, folder)
 
@@ -88,7 +90,6 @@ class Builder:
             "source_path": str(work / "candidate.py"),
             "problem_path": str(work / "problem.py"),
             "products_dir": str(work / "products"),
-            "pch_dir": self._pch_dir,
         }
         started, paused = time.monotonic(), self._paused_s
         child = self._zygote.spawn("build", spec, policy)
@@ -103,12 +104,12 @@ class Builder:
                 evaluation = Evaluation(
                     verdict, reason, job.problem, job.backend, job.source_sha256, compile_s=spent, log=child.log()
                 )
-                return Artifact("", spent, _routes(work / "products"), evaluation)
+                return Artifact("", spent, _routes(work / "products"), failure=evaluation)
             _take_over(work)
             (work / "complete").touch()
             with contextlib.suppress(OSError):  # another process built the same source meanwhile
                 os.rename(work, folder)
-            return Artifact(str(folder), spent, _routes(folder / "products"))
+            return _artifact(folder, spent)
         finally:
             child.discard()
             shutil.rmtree(work, ignore_errors=True)
@@ -122,10 +123,7 @@ class Builder:
         if uid is not None:
             for path in (work, work / "products", work / "home"):
                 os.chown(path, uid, uid)
-        read = (self._pch_dir,) if self._pch_dir else ()
-        return Policy(
-            str(work), read, processes=True, uid=uid, file_bytes=BUILD_FILE_BYTES, fenced=self._fenced
-        )
+        return Policy(str(work), processes=True, uid=uid, file_bytes=BUILD_FILE_BYTES, fenced=self._fenced)
 
     def _supervise(self, child: Child, job: Job) -> tuple[Verdict, str] | None:
         started, paused = time.monotonic(), self._paused_s
@@ -186,10 +184,19 @@ def _take_over(work: Path) -> None:
             os.chmod(path, 0o755)
 
 
+def _artifact(folder: Path, compile_s: float) -> Artifact:
+    products = folder / "products"
+    features: dict[str, int] = {}
+    with contextlib.suppress(ValueError, AttributeError):
+        said = json.loads(_read_capped(products / "features.json"))
+        features = {name: said[name] for name in ("binary_bytes", "vector_bits") if type(said.get(name)) is int}
+    return Artifact(str(folder), compile_s, _routes(products), features)
+
+
 def _routes(products: Path) -> tuple[str, ...]:
     routes = []
     for path in sorted(products.glob("*/build.json")):
-        with contextlib.suppress(ValueError, KeyError, TypeError, JudgeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
             routes.append(str(json.loads(_read_capped(path))["route"])[:20])
     return tuple(routes)
 

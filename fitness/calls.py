@@ -8,12 +8,15 @@ before it and no way to reach the result after it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import itertools
 import os
 import select
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness import wire
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 POLL_MS = 50
 """How often a running call's memory is looked at."""
+
+PRIORITY = -15
+"""Niceness of the judge and its runners."""
 
 _VERDICTS = {
     LOAD_ERROR: Verdict.LOAD_ERROR,
@@ -64,6 +70,16 @@ class Call:
     """How much of the window the runner's threads stood in the kernel's run queue, per CPU: foreign load."""
 
 
+def raise_priority(pid: int) -> None:
+    """Lets a process go before ordinary ones, where we may (root): less foreign load in the timed windows.
+
+    Where the kernel groups tasks by session, niceness counts between groups only when set on the group (sched(7)).
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, PRIORITY)
+        Path(f"/proc/{pid}/autogroup").write_text(str(PRIORITY))
+
+
 class _IoVec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
@@ -97,6 +113,7 @@ class Runner:
         self.child: Child = zygote.spawn("run", spec, policy, [go_read, done_write, self._segment.fd, state_fd])
         os.close(go_read)
         os.close(done_write)
+        raise_priority(self.child.pid)
         self._destination = bytearray(max(1, sum(layout.nbytes for layout in self._layouts) * spec["slots"]))
         try:
             ready = self._await(wire.READY, "loading the module")
@@ -137,6 +154,10 @@ class Runner:
     def peak_extra_bytes(self) -> int:
         """Most memory held since it was ready, beyond what it held then and its inputs."""
         return max(0, self.child.resident_bytes(peak=True) - self.resident_when_ready - self._slot_bytes)
+
+    def threads_used(self) -> int:
+        """Threads that have computed for a millisecond or more."""
+        return max(1, sum(spent > 1_000_000 for spent in self._thread_ns(0)))
 
     def changed_input(self, inputs: Sequence[torch.Tensor]) -> str:
         """Where the last call wrote to its inputs (a runner with writable ones); empty when nowhere."""
@@ -213,7 +234,7 @@ class Runner:
                 reason = f"an output must be {layout.dtype} {layout.shape}, found {claim.dtype} {claim.shape}"
                 raise CandidateFailed(Verdict.CONTRACT, reason)
         spans = sorted((claim.address, claim.nbytes) for claim in claims if claim.nbytes)
-        for (address, nbytes), (following, _) in zip(spans, spans[1:], strict=False):
+        for (address, nbytes), (following, _) in itertools.pairwise(spans):
             if address + nbytes > following:
                 raise CandidateFailed(Verdict.CONTRACT, "outputs share memory with one another (alias)")
         place, starts = 0, []
@@ -242,16 +263,17 @@ class Runner:
         raise CandidateFailed(Verdict.CONTRACT, f"an output's memory cannot be read ({os.strerror(number)})")
 
     def _run_queue_ns(self) -> int:
-        """Nanoseconds that the threads were ready to run but had no CPU (field 2 of /proc/PID/task/T/schedstat)."""
-        total = 0
-        folder = f"/proc/{self.child.pid}/task"
-        try:
+        """Nanoseconds that the threads were ready to run but had no CPU."""
+        return sum(self._thread_ns(1))
+
+    def _thread_ns(self, column: int) -> list[int]:
+        """One column of /proc/PID/task/T/schedstat per thread: 0 computing, 1 waiting in the run queue [ns]."""
+        folder, found = f"/proc/{self.child.pid}/task", []
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for task in os.listdir(folder):
                 with open(f"{folder}/{task}/schedstat", "rb") as file:
-                    total += int(file.read().split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            return 0
-        return total
+                    found.append(int(file.read().split()[column]))
+        return found
 
     def _forget_peak(self) -> None:
         try:

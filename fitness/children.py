@@ -144,9 +144,7 @@ class Zygote:
         self._dead = self._ready = False
         threading.Thread(target=self._listen, daemon=True, name="zygote").start()
 
-    def spawn(
-        self, entry: str, spec: dict[str, Any], policy: Policy, descriptors: Sequence[int] = ()
-    ) -> Child:
+    def spawn(self, entry: str, spec: dict[str, Any], policy: Policy, descriptors: Sequence[int] = ()) -> Child:
         """A new child that runs `entry` of fitness/runner.py; raises JudgeError when the zygote is gone."""
         log_fd = os.memfd_create("kb-log", os.MFD_CLOEXEC)
         request = {"entry": entry, "spec": {**spec, "threads": self.threads}, "policy": dataclasses.asdict(policy)}

@@ -54,9 +54,7 @@ def probe(zygote: Zygote) -> Probe:
             spec = {"secret": str(canary), "outside": folder, "port": port, "victim": os.getpid()}
             succeeded[kind] = _attack(zygote, spec, processes) - (_ALLOWED_TO_BUILDS if processes else set())
     everything = succeeded["run"] | succeeded["build"]
-    findings = tuple(
-        f"a {kind} can {ATTEMPTS[name]}" for kind, names in succeeded.items() for name in sorted(names)
-    )
+    findings = tuple(f"a {kind} can {ATTEMPTS[name]}" for kind, names in succeeded.items() for name in sorted(names))
     level = "S2" if not everything else "S0" if everything & {"read_secret", "write_outside"} else "S1"
     policy = private_policy(())
     os.rmdir(policy.private_dir)

@@ -7,13 +7,16 @@ process and reads the bytes itself (fitness/judge.py).
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
+import shutil
+import subprocess
 import sys
 import traceback
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fitness import wire
 from fitness.wire import Layout, Output, Segment
@@ -63,6 +66,8 @@ def build(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
     _install_inline("build", spec)
     init = _execute(spec["problem_path"], "problem")["get_init_inputs"]()
     _construct(_execute(spec["source_path"], "candidate"), "ModelNew", init)
+    with open(os.path.join(spec["products_dir"], "features.json"), "w") as file:
+        json.dump(_binary_features(spec["products_dir"]), file)
 
 
 def oracle(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
@@ -95,6 +100,17 @@ def attack(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
 
     del descriptors
     print(json.dumps(try_everything(spec)))
+
+
+def _binary_features(products_dir: str) -> dict[str, int]:
+    """Bytes of compiled code, and the widest vector registers that it uses [bits], by objdump where there is one."""
+    libraries = glob.glob(os.path.join(products_dir, "*", "*.so"))
+    found = {"binary_bytes": sum(os.path.getsize(path) for path in libraries)}
+    if not libraries or shutil.which("objdump") is None:
+        return found
+    listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", *libraries], capture_output=True, text=True).stdout
+    widths = {"%zmm": 512, "%ymm": 256, "%xmm": 128}
+    return {**found, "vector_bits": max((bits for name, bits in widths.items() if name in listing), default=0)}
 
 
 ENTRIES: dict[str, Callable[[dict[str, Any], Sequence[int]], None]] = {
@@ -323,10 +339,10 @@ def _execute(path: str, name: str) -> dict[str, Any]:
     return module.__dict__
 
 
-def _install_inline(mode: str, spec: dict[str, Any]) -> None:
+def _install_inline(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
     from fitness import inline
 
-    inline.install(mode, spec["products_dir"], spec["pch_dir"])
+    inline.install(mode, spec["products_dir"])
 
 
 def _as_outputs(result: Any) -> list[Any]:
@@ -358,8 +374,8 @@ def _error_code(error: BaseException) -> int:
 
 
 def _fail(done: int, code: int, error: BaseException) -> None:
-    traceback.print_exception(error)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # the captured output may be full
+        traceback.print_exception(error)
         sys.stderr.flush()
     summary = "".join(traceback.format_exception_only(error)).strip()
     os.write(done, wire.pack_reply(wire.FAILED, code, text=summary))

@@ -77,9 +77,7 @@ def confine(policy: Policy) -> None:
         die_with_parent()
         return
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    version = landlock.restrict(
-        (*_SYSTEM_READ, *python_dirs(), *policy.read), (policy.private_dir, "/dev/null")
-    )
+    version = landlock.restrict((*_SYSTEM_READ, *python_dirs(), *policy.read), (policy.private_dir, "/dev/null"))
     if policy.uid is not None:
         os.setgroups([])
         os.setgid(policy.uid)
@@ -142,7 +140,6 @@ def state_dir() -> Path:
         raise JudgeError(f"{folder} must be a folder of user {os.getuid()}, but is not; remove it or set TMPDIR")
     folder.chmod(0o711)
     return folder
-
 
 
 def candidate_uid(slot: int) -> int | None:

@@ -82,7 +82,8 @@ class Session:
         if not any(draw.family == "own" for draw in self._verification[is_copied]):
             raise JudgeError(
                 f"problem {self.job.problem}: the reference's own fp32 result is off by more than 1% from fp64 on "
-                f"{100 * self.unusable.get('own', 1):.0f}% of its elements (random, or numerically unstable); it cannot judge"
+                f"{100 * self.unusable.get('own', 1):.0f}% of its elements "
+                "(random, or numerically unstable); it cannot judge"
             )
         return self._verification[is_copied]
 
@@ -136,7 +137,6 @@ class Session:
             "source_path": source,
             "class_name": name,
             "products_dir": products,
-            "pch_dir": None,
             "compile": compile_it,
             "writable_inputs": False,
             "init": self.facts["init"],

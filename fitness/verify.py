@@ -78,7 +78,9 @@ def longest_sum(shapes: Sequence[tuple[int, ...]], output_shapes: Sequence[tuple
     numels = [math.prod(shape) for shape in shapes]
     outputs = max(1, min((math.prod(shape) for shape in output_shapes), default=1))
     longest = max((max(shape, default=1) for shape in shapes), default=1)
-    filters = max((math.prod(shape[1:]) for shape in shapes if 3 <= len(shape) <= 5 and max(shape[2:]) <= 16), default=1)
+    filters = max(
+        (math.prod(shape[1:]) for shape in shapes if 3 <= len(shape) <= 5 and max(shape[2:]) <= 16), default=1
+    )
     return max(2, longest, filters, max(numels, default=1) // outputs)
 
 
@@ -198,9 +200,7 @@ def is_right(actual: torch.Tensor, expected: Expected) -> bool:
     if not actual.is_floating_point() or expected.nan is not None:
         return bool(_accepted(actual, expected).all())
     flat, low, high = actual.reshape(-1), expected.low.reshape(-1), expected.high.reshape(-1)
-    return all(
-        bool(((flat[part] >= low[part]) & (flat[part] <= high[part])).all()) for part in _parts(flat.numel())
-    )
+    return all(bool(((flat[part] >= low[part]) & (flat[part] <= high[part])).all()) for part in _parts(flat.numel()))
 
 
 def complaint(actual: torch.Tensor, expected: Expected) -> str:
@@ -216,7 +216,10 @@ def complaint(actual: torch.Tensor, expected: Expected) -> str:
     got, low, high = (float(t.flatten()[worst]) for t in (actual, expected.low, expected.high))
     wanted = f"{low:.8g} to {high:.8g}" if actual.is_floating_point() else f"{low:.0f}"
     share = 100 * count / max(1, actual.numel())
-    return f"{count} of {actual.numel()} elements ({share:.3g}%) are wrong; worst at {place}: got {got:.8g}, expected {wanted}"
+    return (
+        f"{count} of {actual.numel()} elements ({share:.3g}%) are wrong; "
+        f"worst at {place}: got {got:.8g}, expected {wanted}"
+    )
 
 
 def errors(actual: torch.Tensor, expected: Expected) -> Errors:

@@ -111,11 +111,10 @@ class Segment:
     """Anonymous shared memory: gone with the last process that holds it, never a name in /dev/shm."""
 
     def __init__(self, nbytes: int = 0, *, descriptor: int | None = None, writable: bool = True) -> None:
-        owned = descriptor is None
-        self.fd = os.memfd_create("kb", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) if owned else descriptor
-        assert self.fd is not None
-        if owned:
-            os.ftruncate(self.fd, nbytes)
+        if descriptor is None:
+            descriptor = os.memfd_create("kb", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(descriptor, nbytes)
+        self.fd = descriptor
         self.nbytes = os.fstat(self.fd).st_size
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self.memory = mmap.mmap(self.fd, self.nbytes, mmap.MAP_SHARED, protection)

@@ -34,16 +34,16 @@ class Workbench:
 
     def __init__(self, device: str = "cpu", sandbox: str = "auto") -> None:
         if device != "cpu":
-            raise JudgeError(f"device must be cpu, found {device!r}; GPU devices need a build of kb_evolve with a GPU judge")
+            raise JudgeError(
+                f"device must be cpu, found {device!r}; GPU devices need a build of kb_evolve with a GPU judge"
+            )
         if sandbox not in ("auto", "none"):
             raise JudgeError(f"sandbox must be auto or none, found {sandbox!r}")
         self._device, self._sandbox = device, sandbox
         self._measuring = threading.Lock()
         self._channel: socket.socket | None = None
         self._zygote = Zygote(1)
-        pch_dir = state_dir() / "pch"
-        pch_dir.mkdir(mode=0o711, exist_ok=True)
-        self._builder = Builder(self._zygote, fenced=sandbox != "none", pch_dir=str(pch_dir))
+        self._builder = Builder(self._zygote, fenced=sandbox != "none")
         self.sandbox_level = ""
         """Measured by attack when the judge starts; empty before the first measurement."""
 
@@ -61,7 +61,7 @@ class Workbench:
             return artifact.failure
         answer = self._ask({"op": "measure", "job": dataclasses.asdict(job), "artifact_dir": artifact.folder})
         evaluation = Evaluation.from_json(answer["evaluation"])
-        features = {**evaluation.features, "build_routes": list(artifact.routes)}
+        features = {**evaluation.features, **artifact.features, "build_routes": list(artifact.routes)}
         return dataclasses.replace(evaluation, compile_s=artifact.compile_s, features=features)
 
     def evaluate(self, job: Job) -> Evaluation:
@@ -147,8 +147,8 @@ class Workbench:
         if self._sandbox != "none" and self.sandbox_level not in FENCED_LEVELS:
             self._drop_judge()
             raise JudgeError(
-                f"the sandbox reaches only level {self.sandbox_level} here, S2 is needed; `kb-evolve doctor` says what is "
-                "missing, and --sandbox none runs candidates unprotected (scores are then marked S0)"
+                f"the sandbox reaches only level {self.sandbox_level} here, S2 is needed; `kb-evolve doctor` says "
+                "what is missing, and --sandbox none runs candidates unprotected (scores are then marked S0)"
             )
 
     def _drop_judge(self) -> None:

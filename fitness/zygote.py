@@ -43,11 +43,11 @@ def main(descriptor: int) -> None:
     channel.send(json.dumps({"ready": os.getpid()}).encode())
     children: set[int] = set()
     while True:
-        readable, _, _ = select.select([channel, wake_read], [], [])
+        readable, _, _ = select.select([channel.fileno(), wake_read], [], [])
         if wake_read in readable:
             os.read(wake_read, 4096)
             _reap(channel, children)
-        if channel in readable and not _serve(channel, children):
+        if channel.fileno() in readable and not _serve(channel, children):
             break
     for pid in children:
         _kill_group(pid)
