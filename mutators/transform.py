@@ -63,24 +63,22 @@ class Transform:
             yield from self._chains(kernel, random)
         yield from self._singles(kernel, random)
         yield from _recipes(kernel, random, is_bare)
+        yield from self._chains(kernel, random, attempts=12)
 
     def _singles(self, kernel: KernelSource, random: Random) -> Iterator[Rewrite]:
         """Every legal single move: a random kind first, then a random place of that kind."""
         from mutators.cpp.catalogue import finders
-        from mutators.cpp.moves import apply_moves
 
-        kinds = list(finders(self.options.allow_fast_math).items())
+        kinds = list(finders(self.options.allow_fast_math).values())
         random.shuffle(kinds)
-        rounds = [list(find(kernel).moves) for _, find in kinds]
-        for moves in rounds:
-            random.shuffle(moves)
-        while any(rounds):
-            for moves in rounds:
-                if moves:
-                    move = moves.pop()
-                    changed = apply_moves(kernel, (move,))
-                    if not isinstance(changed, Refusal):
-                        yield Rewrite(changed, (move,))
+        waiting: list[list[Any]] = []
+        for find in kinds:  # a search runs when its turn comes: most proposals need but the first few
+            moves = find(kernel).moves
+            waiting.append(random.sample(moves, len(moves)))
+            yield from _made(kernel, waiting[-1])
+        while any(waiting):
+            for moves in waiting:
+                yield from _made(kernel, moves)
 
     def _chains(self, kernel: KernelSource, random: Random, attempts: int = 4) -> Iterator[Rewrite]:
         """Two or three single moves, one after the other."""
@@ -93,6 +91,17 @@ class Transform:
                     current, moves = step.kernel, moves + step.moves
             if len(moves) > 1:
                 yield Rewrite(current, moves)
+
+
+def _made(kernel: KernelSource, moves: list[Any]) -> Iterator[Rewrite]:
+    """The outcome of the last of the moves, which is taken away; nothing where there is none or it cannot be made."""
+    from mutators.cpp.moves import apply_moves
+
+    if moves:
+        move = moves.pop()
+        changed = apply_moves(kernel, (move,))
+        if not isinstance(changed, Refusal):
+            yield Rewrite(changed, (move,))
 
 
 def _recipes(kernel: KernelSource, random: Random, in_order: bool) -> Iterator[Rewrite]:

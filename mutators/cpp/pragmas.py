@@ -46,9 +46,17 @@ def find_parallel_dynamic(kernel: KernelSource) -> Found:
     return find_parallel(kernel, "dynamic")
 
 
+def _lanes_pragma(site: Site) -> Node | None:
+    """The `omp simd` line of a loop that may become `omp parallel for simd`."""
+    pragmas = pragmas_before(site.loop.node)
+    return pragmas[0] if len(pragmas) == 1 and "omp simd" in text(pragmas[0]) else None
+
+
 def _parallel_obstacle(site: Site) -> str | None:
     if is_helper(site):
         return "the function is called by others of the file: threads belong around those calls"
+    if _lanes_pragma(site) is not None and not site.enclosing:
+        return independent(site).obstacle
     if overlaps_omp(site) or any("GCC" in pragma for pragma in site.pragmas):
         return "a pragma already stands before the loop"
     if any("omp parallel" in text(node) for node in walk(site.loop.body) if node.type == "preproc_call"):
@@ -64,12 +72,16 @@ def _parallel_move(kernel: KernelSource, site: Site, schedule: str) -> Move:
         name = fresh_name(kernel, "CHUNK")
         clauses, tunables = f"schedule(dynamic, {name})", ((name, "4", CHUNKS),)
     pragma = f"#pragma omp parallel for {clauses}{_reduction_clauses(independent(site))}"
+    edit, lanes = _line_before(site.loop.node, pragma), _lanes_pragma(site)
+    if lanes is not None:
+        line = pragma.replace("parallel for", "parallel for simd")
+        edit = Edit(lanes.start_byte, lanes.start_byte + len(text(lanes).rstrip().encode()), line)
     balance = "handed out in chunks as threads come free" if schedule == "dynamic" else "in equal shares"
     return Move(
         kind="omp_parallel" if schedule == "static" else "omp_parallel_dynamic",
         site=site.name,
         why=f"run the iterations of {site.name} on all cores, {balance}: they write disjoint elements",
-        edits=(_line_before(site.loop.node, pragma),),
+        edits=(edit,),
         add_flags=("-fopenmp",),
         tunables=tunables,
         label="reassociation" if independent(site).reductions else "",
@@ -116,7 +128,9 @@ def find_simd(kernel: KernelSource) -> Found:
     for site in sites(kernel):
         if not is_innermost(site.loop):
             continue
-        reason = "a pragma already stands before the loop" if site.pragmas else independent(site).obstacle
+        threads = _threads_pragma(site)
+        reason = "a pragma already stands before the loop" if site.pragmas and threads is None else None
+        reason = reason or independent(site).obstacle
         if reason is not None:
             refusals.append((site.name, reason))
             continue
@@ -124,8 +138,19 @@ def find_simd(kernel: KernelSource) -> Found:
         why = f"compute several iterations of {site.name} in one vector instruction"
         label = "reassociation" if independent(site).reductions else ""
         flags = () if "-fopenmp" in kernel.flags else ("-fopenmp-simd",)
-        moves.append(Move("omp_simd", site.name, why, (_line_before(site.loop.node, pragma),), flags, label=label))
+        edit = _line_before(site.loop.node, pragma)
+        if threads is not None:
+            place = threads.start_byte + text(threads).index("parallel for") + len("parallel for")
+            edit = Edit(place, place, " simd")
+        moves.append(Move("omp_simd", site.name, why, (edit,), flags, label=label))
     return Found(tuple(moves), tuple(refusals))
+
+
+def _threads_pragma(site: Site) -> Node | None:
+    """The `omp parallel for` line of an innermost loop that may become `omp parallel for simd`."""
+    pragmas = pragmas_before(site.loop.node)
+    line = text(pragmas[0]) if len(pragmas) == 1 else ""
+    return pragmas[0] if "omp parallel for" in line and "simd" not in line and "collapse" not in line else None
 
 
 def find_ivdep(kernel: KernelSource) -> Found:

@@ -77,7 +77,7 @@ PURE = "static inline float squared(float v) { float r = v; r *= v; return r; }\
 
 def first_loop(find, lean, body, before=""):
     """(sites of moves, reasons by site) on the first loop of a body."""
-    kernel = parse_source(lean(HEAD.format(before=before, body=body)).replace("x.shape[1]))", "x.shape[1]))"))
+    kernel = parse_source(lean(HEAD.format(before=before, body=body)))
     found = find(kernel)
     return {move.site for move in found.moves}, dict(found.refusals)
 

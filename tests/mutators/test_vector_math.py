@@ -18,8 +18,8 @@ import ctypes, json, sys
 import numpy
 library = ctypes.CDLL(sys.argv[1])
 random = numpy.random.default_rng(0)
-bits = random.integers(0, 2**32, 500_000, dtype=numpy.uint64).astype(numpy.uint32).view(numpy.float32)
-ranges = [random.uniform(low, high, 180_000) for low, high in ((-20, 20), (-1.2, 1.2), (-110, 95))]
+bits = random.integers(0, 2**32, 300_000, dtype=numpy.uint64).astype(numpy.uint32).view(numpy.float32)
+ranges = [random.uniform(low, high, 100_000) for low, high in ((-20, 20), (-1.2, 1.2), (-110, 95))]
 special = [0.0, -0.0, numpy.inf, -numpy.inf, numpy.nan, 1, -1, 88.72284, -103.9, -87.33655, 1e-45, 1.17549435e-38]
 x = numpy.concatenate([bits, *ranges, special]).astype(numpy.float32)
 found = {}

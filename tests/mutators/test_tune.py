@@ -1,0 +1,106 @@
+"""The search over declared tunables."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mutators.tunables import find_tunables, set_values, structure, values_of
+from mutators.tune import Tune
+
+SOURCE = """TILE = 64  # tune: 16 32 64 128 256
+constexpr int UNROLL = 1;  // tune: 1 2 4 8
+#define KIND row  // tune: row column
+constexpr float ALPHA = 0.5f;
+"""
+
+
+def test_tunables_are_found_in_cpp_python_and_macros():
+    found = {tunable.name: (tunable.value, tunable.choices) for tunable in find_tunables(SOURCE)}
+    assert found == {
+        "TILE": ("64", ("16", "32", "64", "128", "256")),
+        "UNROLL": ("1", ("1", "2", "4", "8")),
+        "KIND": ("row", ("row", "column")),
+    }
+
+
+def test_setting_values_changes_only_them():
+    changed = set_values(SOURCE, {"TILE": "16", "KIND": "column"})
+    assert changed == SOURCE.replace("TILE = 64", "TILE = 16").replace("KIND row ", "KIND column ")
+
+
+def test_structure_ignores_values_and_nothing_else():
+    assert structure(set_values(SOURCE, {"TILE": "256"})) == structure(SOURCE)
+    assert structure(SOURCE.replace("0.5f", "0.6f")) != structure(SOURCE)
+
+
+def test_powers_of_two_are_spaced_by_their_logarithm():
+    tile = find_tunables(SOURCE)[0]
+    assert tile.coordinates() == {"16": 0, "32": 0.25, "64": 0.5, "128": 0.75, "256": 1}
+
+
+def cost(source: str) -> float | None:
+    """A landscape with its optimum at TILE 128, UNROLL 4, column; UNROLL 8 with TILE 256 fails."""
+    values = values_of(source)
+    if values["TILE"] == "256" and values["UNROLL"] == "8":
+        return None
+    tile, unroll = math.log2(int(values["TILE"])), math.log2(int(values["UNROLL"]))
+    return math.exp(0.3 * (tile - 7) ** 2 + 0.4 * (unroll - 2) ** 2 + (values["KIND"] == "row"))
+
+
+def search(ticket, evaluated, seed: int, count: int) -> list[str]:
+    """The sources of a run: every proposal's parent is the best so far."""
+    history = [evaluated(SOURCE, 0, cost(SOURCE))]
+    while len(history) <= count:
+        timed = [one for one in history if one.evaluation.is_correct]
+        best = min(timed, key=lambda one: one.evaluation.kernel_ms)
+        proposal = Tune().propose(ticket(best, f"{seed}:{len(history)}", lineage=history))
+        if proposal.refusal is not None:
+            break
+        history.append(evaluated(proposal.source, len(history), cost(proposal.source), "tune"))
+    return [one.candidate.source for one in history]
+
+
+def test_the_best_configuration_is_found_in_a_fraction_of_the_grid(ticket, evaluated):
+    needed = []
+    for seed in range(6):
+        costs = [cost(source) for source in search(ticket, evaluated, seed, 20)]
+        needed.append(next((place for place, ms in enumerate(costs) if ms == 1.0), 40))
+    assert sorted(needed)[3] <= 14, f"median of {needed} proposals, of 40 configurations"
+
+
+def test_no_configuration_is_proposed_twice_and_the_end_is_a_refusal(ticket, evaluated):
+    sources = search(ticket, evaluated, 3, 100)
+    assert len(sources) == len(set(sources)) == 40
+    parent = evaluated(SOURCE, 0, 1.0)
+    lineage = [evaluated(source, number, cost(source)) for number, source in enumerate(sources)]
+    assert "all 40 configurations" in Tune().propose(ticket(parent, lineage=lineage)).refusal
+
+
+def test_the_same_ticket_gives_the_same_proposal(ticket, evaluated):
+    asked = ticket(evaluated(SOURCE, 0, 2.0), "9", lineage=[evaluated(set_values(SOURCE, {"TILE": "16"}), 1, 3.0)])
+    assert Tune().propose(asked) == Tune().propose(asked)
+
+
+def test_the_proposal_says_what_it_set(ticket, evaluated):
+    proposal = Tune().propose(ticket(evaluated(SOURCE)))
+    assert proposal.details["tunables"] == values_of(proposal.source)
+    assert " -> " in proposal.rationale and proposal.parent_ids == ("run-000000",)
+
+
+def test_a_source_without_tunables_is_refused(ticket, evaluated):
+    assert "declares no tunables" in Tune().propose(ticket(evaluated("x = 1\n"))).refusal
+
+
+def test_relatives_of_another_structure_teach_nothing(ticket, evaluated):
+    other = set_values(SOURCE, {"TILE": "16"}).replace("0.5f", "0.6f")
+    parent = evaluated(SOURCE)
+    alone, with_other = (Tune().propose(ticket(parent, lineage=lineage)) for lineage in ([], [evaluated(other, 1, 9)]))
+    assert alone == with_other
+
+
+@pytest.mark.parametrize("value", ["48", "-1"])
+def test_a_present_value_outside_the_choices_is_one_more_choice(value):
+    (tunable,) = find_tunables(f"constexpr int N = {value};  // tune: 16 32\n")
+    assert tunable.choices == (value, "16", "32")
