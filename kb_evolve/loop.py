@@ -196,7 +196,6 @@ class Loop:
         with contextlib.suppress(JudgeError):
             while self.pipeline.futures and (left_s := deadline_s - time.monotonic()) > 0:
                 self._turn(min(left_s, TICK_S))
-                self.pipeline.cancel_queued()
 
     def _abandon(self) -> None:
         for future, ticket in self.thinking.items():

@@ -29,12 +29,10 @@ SOURCE = r"""
 
 constexpr int BLOCK = 4;  // tune: 4 8 16 32 64 128 256 512
 constexpr int UNROLL = 4;  // tune: 4 8 16 32 64 128 256 512
-constexpr int AHEAD = 4;  // tune: 4 8 16 32 64 128 256 512
-constexpr int DEPTH = 4;  // tune: 4 8 16 32 64 128 256 512
 
 extern "C" void scale(const float* x, float* out, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
-        out[i] = x[i] * (BLOCK + UNROLL + AHEAD + DEPTH);
+        out[i] = x[i] * (BLOCK + UNROLL);
     }
 }
 """

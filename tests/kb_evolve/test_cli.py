@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,7 +157,7 @@ def test_two_problems_cannot_share_one_run_name() -> None:
 def test_a_run_that_another_process_holds_is_refused_with_its_pid(searched: tuple[Path, Outcome]) -> None:
     db, outcome = searched
     with open_store(db) as store, store.lease(outcome.run.id):
-        assert_refused(kb("run", "softmax", "--run", "night", "--db", db), 2, str(os.getpid()), "night")
+        assert_refused(kb("run", "softmax", "--run", "night", "--db", db), 2, f"process {os.getpid()}")
 
 
 def test_resuming_with_another_seed_is_refused(searched: tuple[Path, Outcome]) -> None:
@@ -265,12 +265,13 @@ main()
 
 def test_help_is_fast_because_nothing_heavy_is_imported() -> None:
     def timed(code: str) -> tuple[float, str]:
-        started_s = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         answer = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60
         )
         assert answer.returncode == 0, answer.stderr
-        return time.monotonic() - started_s, answer.stderr
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, answer.stderr
 
     loaded = {name.split(".")[0] for name in timed(HELP)[1].split()}
     assert "click" in loaded
@@ -279,14 +280,16 @@ def test_help_is_fast_because_nothing_heavy_is_imported() -> None:
     )
     help_s = min(timed(HELP)[0] for _ in range(3))
     bare_s = min(timed("import click")[0] for _ in range(3))
-    assert help_s < 5 * bare_s, f"--help takes {help_s:.2f} s, importing click alone {bare_s:.2f} s"
+    assert help_s < 4 * bare_s, f"--help takes {help_s:.2f} s of CPU, importing click alone {bare_s:.2f} s"
 
 
 @pytest.mark.parametrize("command", ["run", "problems show"])
 def test_a_problem_whose_get_inputs_raises_is_bad_input_and_its_message_is_shown(
     tmp_path: Path, problem_file: Path, command: str
 ) -> None:
-    problem_file.write_text(PROBLEM.replace("return [torch", "raise RuntimeError('no inputs today')\n    [torch"))
+    problem_file.write_text(
+        PROBLEM.replace("return [torch", "raise RuntimeError('no inputs today')\n    [torch")
+    )
     kernel = tmp_path / "kernel.py"
     kernel.write_text("class ModelNew: pass\n")
     options = ("--start", kernel, "--db", tmp_path / "kb.db") if command == "run" else ()

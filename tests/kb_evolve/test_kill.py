@@ -28,13 +28,17 @@ def told_ids(db: Path) -> list[str]:
         return [entry.candidate.id for entry in store.history(run.id)] if run else []
 
 
-def wait_until_told(db: Path, count: int, child: subprocess.Popen[str]) -> None:
-    """Until the child has told so many, as another reader of the file sees it."""
+TOLD = "SELECT count(*) FROM tellings"
+PROPOSED = "SELECT count(*) FROM outcomes WHERE outcome = 'candidate'"
+
+
+def wait_until(query: str, count: int, db: Path, child: subprocess.Popen[str]) -> None:
+    """Until the child has written so many rows, as another reader of the file sees it."""
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s and child.poll() is None:
         try:
             with sqlite3.connect(f"file:{db}?mode=ro", uri=True) as connection:
-                if connection.execute("SELECT count(*) FROM tellings").fetchone()[0] >= count:
+                if connection.execute(query).fetchone()[0] >= count:
                     return
         except sqlite3.Error:
             pass
@@ -49,7 +53,7 @@ def test_kill_9_at_random_moments_loses_nothing_told_and_counts_nothing_twice(
     acknowledged: list[str] = []
     for kill in range(8):
         child = start_search(db, evaluations=EVALUATIONS, islands=2, landscape=LANDSCAPE)
-        wait_until_told(db, len(acknowledged) + rng.randrange(0, 7), child)
+        wait_until(TOLD, len(acknowledged) + rng.randrange(0, 7), db, child)
         time.sleep(rng.random() * 0.05)
         child.kill()
         child.communicate()
@@ -83,7 +87,7 @@ def test_a_first_signal_ends_cleanly_and_the_run_goes_on_later(
 ) -> None:
     db = tmp_path / "kb.db"
     child = start_search(db, evaluations=EVALUATIONS, islands=2, landscape=LANDSCAPE)
-    wait_until_told(db, 5, child)
+    wait_until(TOLD, 5, db, child)
     child.send_signal(number)
     output, errors = child.communicate(timeout=60)
     assert (child.returncode, output.strip()) == (0, "interrupted"), errors
@@ -102,7 +106,7 @@ def test_a_first_signal_ends_cleanly_and_the_run_goes_on_later(
 def test_the_measurement_in_flight_at_a_signal_is_told(tmp_path: Path, start_search: Start) -> None:
     db = tmp_path / "kb.db"
     child = start_search(db, evaluations=EVALUATIONS, islands=1, landscape={"measure_s": 1.0})
-    wait_until_told(db, 1, child)
+    wait_until(PROPOSED, 1, db, child)
     time.sleep(0.3)
     child.send_signal(signal.SIGINT)
     output, errors = child.communicate(timeout=60)

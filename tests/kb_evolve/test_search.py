@@ -147,7 +147,7 @@ def test_a_first_kernel_that_is_wrong_ends_the_run_with_its_reason(
 
 def test_a_search_space_that_is_used_up_ends_the_run(tmp_path: Path, toy_problem: Problem) -> None:
     lines = [line for line in (toy_problem.seed or "").splitlines() if "tune:" not in line or "BLOCK" in line]
-    seed = "\n".join(lines).replace("(BLOCK + UNROLL + AHEAD + DEPTH)", "BLOCK")
+    seed = "\n".join(lines).replace("(BLOCK + UNROLL)", "BLOCK")
     small = Problem("toy", "toy", toy_problem.source, seed=seed)
     outcome = search(
         small, tmp_path / "kb.db", evaluations=1000, islands=1, mutators=["tune"], patience_attempts=20
