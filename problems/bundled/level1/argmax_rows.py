@@ -1,6 +1,6 @@
 """Position of the first largest element of each row.
 
-Exploit: take the maximum of a block with vector instructions and look for its position only where it beats the best so far.
+Exploit: find the best of a block with vector instructions; search for its position only if it beats the best so far.
 """
 
 import torch

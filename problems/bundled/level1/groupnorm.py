@@ -1,6 +1,6 @@
 """Group normalisation over (channels of a group, positions), written out.
 
-Exploit: a group is contiguous and fits in L2, so statistics and the affine map are two cached reads instead of six passes.
+Exploit: a group is contiguous and fits in L2: statistics and affine map are cached reads, not six passes.
 """
 
 import torch

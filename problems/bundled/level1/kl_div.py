@@ -1,6 +1,6 @@
 """Kullback-Leibler divergence between the softmax distributions of matching rows.
 
-Exploit: two row maxima, then one sweep that accumulates both normalisers and the weighted difference; nothing is stored.
+Exploit: two row maxima, then one sweep for both normalisers and the weighted difference; nothing is stored.
 """
 
 import torch

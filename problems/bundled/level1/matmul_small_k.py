@@ -1,6 +1,6 @@
 """Product of a tall and a wide matrix with a short inner dimension.
 
-Exploit: the whole inner dimension stays in registers and the output is written once; bandwidth, not arithmetic, is the bound.
+Exploit: the inner dimension stays in registers and the output is written once; bandwidth is the bound.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Mish: x * tanh(log(1 + exp(x))), element by element.
 
-Exploit: with n = exp(x) * (exp(x) + 2) the answer is x * n / (n + 2): one exponential and one pass replace three of each.
+Exploit: with n = e^x (e^x + 2) the answer is x n / (n + 2): one exponential and one pass instead of three of each.
 """
 
 import torch
