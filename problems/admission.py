@@ -35,6 +35,8 @@ OTHER_DRAWS = 4
 BLOCK = 1 << 14
 """Elements compared at once: they stay in a cache, and torch takes one thread (less than its grain of 2**15),
 which on a busy machine is many times faster than waiting for the others."""
+RUNS = OTHER_DRAWS + 2 * JUDGED_DRAWS
+"""Most times that the reference runs."""
 OTHER_SEED = 1000
 """Seed of the first of those; the judged draws have seeds 0, 1, 2."""
 
@@ -62,7 +64,7 @@ def audit(
 
     started = time.monotonic()
     first = [output.clone() for output in forward(*own(OTHER_SEED))]
-    planned_s = (time.monotonic() - started) * (OTHER_DRAWS + 2 * JUDGED_DRAWS)
+    planned_s = (time.monotonic() - started) * RUNS
     if planned_s > budget_s:
         raise AuditSkipped(
             f"skipped: it would take about {planned_s:.0f} s on this CPU, more than {budget_s:.0f} s"

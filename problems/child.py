@@ -164,6 +164,7 @@ def _environment(private: str) -> dict[str, str]:
         "PYTHONSAFEPATH": "1",
         "PYTHONUTF8": "1",
         "CUDA_VISIBLE_DEVICES": "",
+        "OMP_WAIT_POLICY": "PASSIVE",
         "HOME": private,
         "TMPDIR": private,
     }

@@ -104,7 +104,7 @@ def examine(request: dict[str, Any], tell: Tell) -> None:
         cpu = roofline.measure_cpu()
         tell({"cpu": {"name": cpu.name, "bytes_per_s": cpu.bytes_per_s, "flop_per_s": cpu.flop_per_s}})
         tell({"stage": "admission audit"})
-        findings, outcome = tracing.audit(program, anatomy, request["audit_s"])
+        findings, outcome = tracing.audit(program, anatomy, cpu, request["audit_s"])
     tell({"findings": Anatomy.findings_to_json(findings), "audit": outcome})
 
 

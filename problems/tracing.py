@@ -14,6 +14,7 @@ from problems import admission
 from problems.anatomy import Anatomy, Finding, TensorForm
 from problems.census import Census
 from problems.examine import NotAProblem, Program, StageFailed
+from problems.roofline import Peaks, floor_ms
 
 REAL_BYTES = 64 << 20
 """Up to this size inputs and weights are traced on real tensors: a forward call is then cheaper than the
@@ -131,7 +132,7 @@ def _trace(traced: str, program: Program, model: torch.nn.Module, inputs: list[A
     )
 
 
-def audit(program: Program, anatomy: Anatomy, budget_s: float) -> tuple[list[Finding], str]:
+def audit(program: Program, anatomy: Anatomy, cpu: Peaks, budget_s: float) -> tuple[list[Finding], str]:
     """(findings, `done` or why there are none)."""
     for what, nbytes, most in (
         ("inputs", anatomy.input_bytes, AUDIT_BYTES),
@@ -140,6 +141,9 @@ def audit(program: Program, anatomy: Anatomy, budget_s: float) -> tuple[list[Fin
     ):
         if nbytes > most:
             return [], f"skipped: {what} are {nbytes >> 20} MiB, more than {most >> 20} MiB"
+    least_s = admission.RUNS * floor_ms(anatomy, cpu) / 1e3
+    if least_s > budget_s:
+        return [], f"skipped: it would take at least {least_s:.0f} s on this CPU, more than {budget_s:.0f} s"
     try:
         model = model_of(program)
 

@@ -1,9 +1,12 @@
 """Running a problem's code, as the child process does: what is found, and what is refused."""
 
+import dataclasses
+
 import pytest
 import torch
 
 from problems import examine, tracing
+from problems.roofline import Peaks
 
 LINEAR = """import torch
 import torch.nn as nn
@@ -101,9 +104,17 @@ def test_a_part_that_fails_is_named_with_its_error(trace, replacement, stage, sa
     assert said in str(raised.value.__cause__)
 
 
+CPU = Peaks("cpu", 1e10, {"fp32": 1e9})
+UNRUN = examine.Program(module=None, tell=lambda message: None)
+
+
 def test_outputs_that_are_too_large_are_not_audited(trace, monkeypatch):
     monkeypatch.setattr(tracing, "AUDIT_BYTES", 8 * 16 * 4)
-    anatomy = trace(("return [16, 4]", "return [16, 400]"))
-    program = examine.Program(module=None, tell=lambda message: None)
-    findings, outcome = tracing.audit(program, anatomy, 1.0)
+    findings, outcome = tracing.audit(UNRUN, trace(("return [16, 4]", "return [16, 400]")), CPU, 1.0)
     assert findings == [] and outcome.startswith("skipped: outputs are")
+
+
+def test_a_problem_that_must_take_too_long_is_not_run_for_its_audit(trace):
+    anatomy = dataclasses.replace(trace(), matmul_flop=10**9)
+    findings, outcome = tracing.audit(UNRUN, anatomy, CPU, 9.0)
+    assert findings == [] and outcome.startswith("skipped: it would take at least 10 s")
