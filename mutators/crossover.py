@@ -56,7 +56,8 @@ class Crossover:
         return refused(self.name, reason, ticket)
 
     def _mix(self, first: KernelSource, second: KernelSource, random: Random) -> tuple[KernelSource, list[str]]:
-        child, taken = first, []
+        child = first
+        taken: list[str] = []
         for name in _differing_functions(first, second):
             if random.random() < self.options.take_probability:
                 changed = _with_function(child, second, name)

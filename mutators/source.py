@@ -83,10 +83,11 @@ def parse_source(file: str) -> KernelSource | Refusal:
         )
     offsets = _line_offsets(file)
     list_node, gap_node = _flag_list(tree)
+    flags = [str(item.value) for item in list_node.elts if isinstance(item, ast.Constant)] if list_node else []
     return KernelSource(
         file=file,
-        cpp=text.value,
-        flags=tuple(item.value for item in list_node.elts) if list_node else (),
+        cpp=str(text.value),
+        flags=tuple(flags),
         text_part=_part(text, offsets),
         flag_part=_part(list_node, offsets) if list_node else None,
         ldflag_gap=_part(gap_node, offsets).end if gap_node else None,
@@ -98,16 +99,16 @@ def _text_literal(tree: ast.Module) -> ast.Constant | None:
     found: list[ast.Constant] = []
     wanted = set(TEXT_NAMES) | _passed_names(tree)
     for node in ast.walk(tree):
-        value = None
-        is_named = isinstance(node, ast.Assign) and _target(node) in wanted
-        is_passed = isinstance(node, ast.keyword) and node.arg in ("cpp_sources", "cpp_source")
-        if is_named or is_passed:
-            value = node.value
+        value: ast.expr | None = None
+        if isinstance(node, ast.Assign):
+            value = node.value if _target(node) in wanted else None
+        elif isinstance(node, ast.keyword):
+            value = node.value if node.arg in ("cpp_sources", "cpp_source") else None
         if isinstance(value, ast.List) and len(value.elts) == 1:
             value = value.elts[0]
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             found.append(value)
-    return max(found, key=lambda constant: len(constant.value), default=None)
+    return max(found, key=lambda constant: len(str(constant.value)), default=None)
 
 
 def _target(assignment: ast.Assign) -> str:
@@ -134,21 +135,24 @@ def _load_inline_calls(tree: ast.Module) -> list[ast.Call]:
 def _flag_list(tree: ast.Module) -> tuple[ast.List | None, ast.keyword | None]:
     """The list of flags; and the keyword after which ldflags must be added before OpenMP can link."""
     for node in ast.walk(tree):
-        is_named = isinstance(node, ast.Assign) and _target(node) in FLAG_NAMES
-        if is_named and _holds_strings(node.value):
-            return node.value, None
+        found = _strings(node.value) if isinstance(node, ast.Assign) and _target(node) in FLAG_NAMES else None
+        if found is not None:
+            return found, None
     for call in _load_inline_calls(tree):
         has_ldflags = any(keyword.arg == "extra_ldflags" for keyword in call.keywords)
         for keyword in call.keywords:
-            if keyword.arg == "extra_cflags" and _holds_strings(keyword.value):
-                return keyword.value, None if has_ldflags else keyword
+            found = _strings(keyword.value) if keyword.arg == "extra_cflags" else None
+            if found is not None:
+                return found, None if has_ldflags else keyword
     return None, None
 
 
-def _holds_strings(node: ast.expr) -> bool:
+def _strings(node: ast.expr) -> ast.List | None:
+    """The node, where it is a list of string literals."""
     if not isinstance(node, ast.List):
-        return False
-    return all(isinstance(item, ast.Constant) and isinstance(item.value, str) for item in node.elts)
+        return None
+    plain = all(isinstance(item, ast.Constant) and isinstance(item.value, str) for item in node.elts)
+    return node if plain else None
 
 
 def _line_offsets(file: str) -> list[int]:

@@ -73,8 +73,8 @@ class Transform:
         random.shuffle(kinds)
         waiting: list[list[Any]] = []
         for find in kinds:  # a search runs when its turn comes: most proposals need but the first few
-            moves = find(kernel).moves
-            waiting.append(random.sample(moves, len(moves)))
+            found = find(kernel).moves
+            waiting.append(random.sample(found, len(found)))
             yield from _made(kernel, waiting[-1])
         while any(waiting):
             for moves in waiting:
@@ -112,7 +112,8 @@ def _recipes(kernel: KernelSource, random: Random, in_order: bool) -> Iterator[R
     if not in_order:
         random.shuffle(names)
     for name in names:
-        current, moves = kernel, ()
+        current = kernel
+        moves: tuple[Any, ...] = ()
         for kind in RECIPES[name]:
             current, made = everywhere(current, kind)
             moves += made

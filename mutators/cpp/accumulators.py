@@ -177,12 +177,8 @@ def _blocked_move(
     mixed = [item for item in before if {name.place for name in declarations_in(item)} & set(arrays)]
     head = f"for ({kind} {lane} = 0; {lane} < {width}; ++{lane})"
     setup = " ".join([f"const {kind} {name} = {block} + {lane};", *others])
-    firsts = [
-        f"{arrays[one.place]}[{lane}] = {text(one.value)};"
-        for item in mixed
-        for one in declarations_in(item)
-        if one.place in arrays
-    ]
+    inits = [one for item in mixed for one in declarations_in(item) if one.place in arrays]
+    firsts = [f"{arrays[one.place]}[{lane}] = {text(one.value)};" for one in inits]
     innermost = _innermost_body(nest)
     moved = f"{head} {{ {setup}\n{margin}            {_indexed(innermost, arrays, lane)}\n{margin}        }}"
     swapped = replace_within(nest, {(innermost.start_byte, innermost.end_byte): moved})

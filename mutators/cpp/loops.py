@@ -268,8 +268,9 @@ def _alternatives(facts: Facts, node: Node, name: str) -> list[Poly]:
         return [poly for side in sides for poly in _alternatives(facts, side, name)]
     if node.type == "identifier":
         declaration = declaration_of(node)
-        simple = declaration is not None and declaration.value is not None and declaration.kind == "value"
-        if simple and declaration.place not in facts.assigned and declaration.place not in facts.loops:
+        if declaration is None or declaration.value is None or declaration.kind != "value":
+            return [value(facts, node)]
+        if declaration.place not in facts.assigned and declaration.place not in facts.loops:
             inner = strip(declaration.value)
             if inner.type in ("call_expression", "conditional_expression"):
                 return [value(facts, node), *_alternatives(facts, inner, name)]

@@ -67,10 +67,12 @@ def _parallel_obstacle(site: Site) -> str | None:
 
 
 def _parallel_move(kernel: KernelSource, site: Site, schedule: str) -> Move:
-    clauses, tunables = f"schedule({schedule})", ()
+    clauses = f"schedule({schedule})"
+    tunables: tuple[tuple[str, str, str], ...] = ()
     if schedule == "dynamic":
         name = fresh_name(kernel, "CHUNK")
-        clauses, tunables = f"schedule(dynamic, {name})", ((name, "4", CHUNKS),)
+        clauses = f"schedule(dynamic, {name})"
+        tunables = ((name, "4", CHUNKS),)
     pragma = f"#pragma omp parallel for {clauses}{_reduction_clauses(independent(site))}"
     edit, lanes = _line_before(site.loop.node, pragma), _lanes_pragma(site)
     if lanes is not None:
