@@ -61,7 +61,8 @@ def _complaint(said: Transcript, answers: dict[str, Any], problem: Problem, time
     if isinstance(failure, dict):
         stage = str(failure.get("stage"))[:80]
         what = f"{stage} failed: {str(failure.get('error'))[:1000]}"
-        advice = "Correct the file"
+        is_missing = str(failure.get("error")).startswith("ModuleNotFoundError")
+        advice = "Install the package that it imports" if is_missing else "Correct the file"
     elif said.end == "timeout":
         what = f"no description within {timeout_s:g} s, killed in stage {stage}"
         advice = "Correct what does not end, or allow more time"

@@ -55,6 +55,7 @@ SOURCES = {
         "open('@/forks', 'w').write(str(child.pid))\nreturn [torch.rand(30)]"
     ),
     "exits": at_once("sys.exit('had enough')"),
+    "imports": at_once("import nowhere_to_be_found"),
     "vanishes": at_once("print('bye', flush=True)\nos._exit(0)"),
     "crashes": at_once("os.kill(os.getpid(), 11)"),
     "prints for ever": at_once("while True: os.write(1, b'spam ' * 13000)"),
@@ -143,6 +144,7 @@ def test_inputs_of_16_gib_are_counted_without_memory(told):
         ),
         ("hangs", ["no description within", "killed in stage get_inputs()", "thinking"]),
         ("exits", ["importing the file failed: SystemExit: had enough"]),
+        ("imports", ["No module named 'nowhere_to_be_found'", "Install the package"]),
         ("vanishes", ["(exit code 0) in stage importing the file", "bye"]),
         ("leaves a child", ["(exit code 3) in stage importing the file"]),
         ("crashes", ["(signal SIGSEGV) in stage importing the file"]),
