@@ -23,6 +23,7 @@ from mutators.cpp.vector_math import TEXTS
 from mutators.source import KernelSource
 
 ONE_ARGUMENT = ("exp", "expm1", "log", "log1p", "tanh", "erf", "sqrt", "fabs", "sin", "cos", "exp2", "log2")
+SAFE = ("max", "min", "float", "static_cast", "kb_select")
 
 
 def find_vector_math(kernel: KernelSource) -> Found:
@@ -41,11 +42,36 @@ def find_vector_math(kernel: KernelSource) -> Found:
         if not floats:
             continue
         used = frozenset(_base_name(call) for call in floats)
-        edits = tuple(_renamed(call, f"kb_{_base_name(call)}") for call in floats)
+        edits = tuple(_renamed(call, f"kb_{_base_name(call)}") for call in floats) + _selects(floats)
         why = f"compute {', '.join(sorted(used))} in {name} with branch-free polynomials, which vectorise"
         flags = ("-fno-math-errno", "-fno-trapping-math")
         moves.append(Move("vector_math", name, why, edits, flags, vector_math=used, label="rounding"))
     return Found(tuple(moves), tuple(refusals))
+
+
+def _selects(calls: list[Node]) -> tuple[Edit, ...]:
+    """`c ? a : f(b)` around the calls as `kb_select(c, a, f(b))`: a branch around them would stop vectorisation.
+
+    Both arms are then computed, so each must be a float without effects that reads no memory but what c reads too.
+    """
+    choices = {
+        scope.start_byte: scope for call in calls for scope in ancestors(call) if scope.type == "conditional_expression"
+    }
+    edits: list[Edit] = []
+    for choice in choices.values():
+        condition, *arms = (choice.child_by_field_name(part) for part in ("condition", "consequence", "alternative"))
+        read = {text(node) for node in walk(condition) if node.type == "subscript_expression"}
+        kinds = ("pointer_expression", "update_expression", "assignment_expression", "field_expression")
+        parts = [node for arm in arms for node in walk(arm)]
+        safe = all(node.type not in kinds for node in parts)
+        safe &= all(text(node) in read for node in parts if node.type == "subscript_expression")
+        safe &= all(_base_name(node) or called_name(node) in SAFE for node in parts if node.type == "call_expression")
+        if not safe or [type_of(arm) for arm in arms] != ["float", "float"]:
+            continue
+        marks = [next(child for child in choice.children if child.type == mark) for mark in "?:"]
+        edits += [Edit(mark.prev_sibling.end_byte, mark.end_byte, ",") for mark in marks]
+        edits += [Edit(choice.start_byte, choice.start_byte, "kb_select("), Edit(choice.end_byte, choice.end_byte, ")")]
+    return tuple(edits)
 
 
 def _calls(function: Node) -> list[Node]:

@@ -25,7 +25,7 @@ static inline float kb_select(bool which, float a, float b) {
 // 2^n for -126 <= n <= 127
 static inline float kb_pow2(int n) { return kb_float((n + 127) << 23); }
 // nearest integer; |x| < 2^22
-static inline int kb_round(float x) { return (int)(x + (x < 0.0f ? -0.5f : 0.5f)); }
+static inline int kb_round(float x) { return (int)(x + __builtin_copysignf(0.5f, x)); }
 // e^r = 1 + r + r^2 p(r) for |r| <= ln(2)/2; this is r + r^2 p(r)
 static inline float kb_expm1_core(float r) {
     float p = 0.00019788161f;
@@ -69,9 +69,9 @@ LOG = """\
 // ln x; x = 2^e m with sqrt(1/2) <= m < sqrt(2), ln(1 + t) = t - t^2/2 + t^3 p(t)
 static inline float kb_log(float x) {
     const bool tiny = x < 1.17549435e-38f;
-    const float scaled = tiny ? x * 33554432.0f : x;
+    const float scaled = kb_select(tiny, x * 33554432.0f, x);
     const int shifted = kb_bits(scaled) - 0x3f3504f3;
-    const float e = (float)((shifted >> 23) - (tiny ? 25 : 0));
+    const float e = (float)((shifted >> 23) - (-(int)tiny & 25));
     const float t = kb_float((shifted & 0x7fffff) + 0x3f3504f3) - 1.0f;
     float p = 0.067685157f;
     p = p * t - 0.11713103f;
@@ -85,9 +85,9 @@ static inline float kb_log(float x) {
     const float square = t * t;
     const float rest = p * t * square - 0.5f * square + e * 1.4286068e-06f;
     float y = (rest + t) + e * 0.69314575f;
-    y = x < __builtin_inff() ? y : x;
-    y = x < 0.0f ? __builtin_nanf("") : y;
-    return x == 0.0f ? -__builtin_inff() : y;
+    y = kb_select(x < __builtin_inff(), y, x);
+    y = kb_select(x < 0.0f, __builtin_nanf(""), y);
+    return kb_select(x == 0.0f, -__builtin_inff(), y);
 }
 """
 
@@ -96,9 +96,9 @@ LOG1P = """\
 static inline float kb_log1p(float x) {
     const float u = 1.0f + x;
     const float lost = x - (u - 1.0f);
-    const float y = kb_log(u) + lost / u;
-    const float inside = (u > 0.0f && u < __builtin_inff()) ? y : kb_log(u);
-    return x == 0.0f ? x : inside;
+    const float log_u = kb_log(u);
+    const float y = kb_select((u > 0.0f) & (u < __builtin_inff()), log_u + lost / u, log_u);
+    return kb_select(x == 0.0f, x, y);
 }
 """
 

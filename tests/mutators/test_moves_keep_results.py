@@ -25,6 +25,14 @@ KERNELS = {
     }
 }
 """,
+    "choice": HEAD
+    + """    for (int64_t i = 0; i < n * m; ++i) {
+        const float soft = x[i] > 1.0f ? x[i] : std::log1p(std::exp(x[i]));
+        const float next = i + 1 < n * m ? std::exp(y[i + 1]) : 0.0f;
+        out[i] = x[i] * std::tanh(soft) + next;
+    }
+}
+""",
     "double": HEAD
     + """    double total = 0.0;
     for (int64_t i = 0; i < n * m; ++i) total += double(x[i]) * y[i];
@@ -212,3 +220,10 @@ def test_the_moves_that_an_engineer_would_make_are_found(name, lean):
     kernel = parse_source(lean(PRELUDE + KERNELS[name]))
     kinds = {kind for kind, find in finders().items() if find(kernel).moves}
     assert EXPECTED[name] <= kinds, f"missing {EXPECTED[name] - kinds}"
+
+
+def test_a_choice_that_guards_a_read_stays_a_branch(lean):
+    kernel = parse_source(lean(PRELUDE + KERNELS["choice"]))
+    changed, _ = everywhere(kernel, "vector_math")
+    assert "kb_select(x[i] > 1.0f, x[i], kb_log1p(kb_exp(x[i])))" in changed.cpp
+    assert "i + 1 < n * m ? kb_exp(y[i + 1]) : 0.0f" in changed.cpp
