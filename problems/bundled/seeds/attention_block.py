@@ -43,17 +43,18 @@ static inline float exp_plain(float x) {
 }
 
 constexpr int64_t TILE = 4;  // tune: 4 8 16 32 64
-constexpr int64_t LONGEST = 256;
+constexpr int64_t LONGEST = 128;
+constexpr int64_t WIDEST = 64;
 
-// out[j] = sum over k of in[k] * weight[k][j], TILE outputs at a time.
-static inline void product(const float* in, const float* weight, float* out, int64_t inputs,
-                           int64_t outputs) {
+// out[j] = sum over k of in[k] * matrix[k][j], TILE outputs at a time; rows of the matrix lie `stride` apart.
+static inline void product(const float* in, const float* matrix, float* out, int64_t inputs, int64_t outputs,
+                           int64_t stride) {
     const int64_t tiles = outputs / TILE;
     for (int64_t i = 0; i < tiles; ++i) {
         float total[TILE] = {};
         for (int64_t k = 0; k < inputs; ++k) {
             for (int64_t j = 0; j < TILE; ++j) {
-                total[j] += in[k] * weight[k * outputs + i * TILE + j];
+                total[j] += in[k] * matrix[k * stride + i * TILE + j];
             }
         }
         for (int64_t j = 0; j < TILE; ++j) {
@@ -63,7 +64,7 @@ static inline void product(const float* in, const float* weight, float* out, int
     for (int64_t j = tiles * TILE; j < outputs; ++j) {
         float total = 0.0f;
         for (int64_t k = 0; k < inputs; ++k) {
-            total += in[k] * weight[k * outputs + j];
+            total += in[k] * matrix[k * stride + j];
         }
         out[j] = total;
     }
@@ -82,44 +83,43 @@ extern "C" void norm_qkv(const float* x, const float* gain, const float* w_qkv, 
         for (int64_t c = 0; c < width; ++c) {
             normed_row[c] = x_row[c] * factor * gain[c];
         }
-        product(normed_row, w_qkv, qkv + r * 3 * width, width, 3 * width);
+        product(normed_row, w_qkv, qkv + r * 3 * width, width, 3 * width, 3 * width);
     }
 }
 
 extern "C" void causal_attention(const float* qkv, float* mixed, int64_t batch, int64_t length, int64_t width,
                                  int64_t heads) {
     const int64_t size = width / heads;
+    const int64_t stride = 3 * width;
     const float scale = 1.0f / std::sqrt(static_cast<float>(size));
     for (int64_t pair = 0; pair < batch * heads; ++pair) {
-        const float* base = qkv + (pair / heads) * length * 3 * width + (pair % heads) * size;
-        float* mixed_base = mixed + (pair / heads) * length * width + (pair % heads) * size;
+        const float* query = qkv + (pair / heads) * length * stride + (pair % heads) * size;
+        const float* key = query + width;
+        const float* value = key + width;
+        float* mixed_rows = mixed + (pair / heads) * length * width + (pair % heads) * size;
+        float keys[WIDEST * LONGEST];
+        for (int64_t t = 0; t < length; ++t) {
+            for (int64_t d = 0; d < size; ++d) {
+                keys[d * length + t] = key[t * stride + d] * scale;
+            }
+        }
         for (int64_t i = 0; i < length; ++i) {
-            const float* query = base + i * 3 * width;
-            float* mixed_row = mixed_base + i * width;
             float weights[LONGEST];
-            float largest = -INFINITY;
+            product(query + i * stride, keys, weights, size, length, length);
+            float largest = weights[0];
             for (int64_t j = 0; j < i + 1; ++j) {
-                const float* key = base + j * 3 * width + width;
-                float sum = 0.0f;
-                for (int64_t d = 0; d < size; ++d) {
-                    sum += query[d] * key[d];
-                }
-                weights[j] = sum * scale;
                 largest = weights[j] > largest ? weights[j] : largest;
             }
-            float total = 0.0f;
+            float sum = 0.0f;
             for (int64_t j = 0; j < i + 1; ++j) {
                 weights[j] = exp_plain(weights[j] - largest);
-                total += weights[j];
+                sum += weights[j];
             }
+            const float factor = 1.0f / sum;
+            float* mixed_row = mixed_rows + i * width;
+            product(weights, value, mixed_row, i + 1, size, stride);
             for (int64_t d = 0; d < size; ++d) {
-                mixed_row[d] = 0.0f;
-            }
-            for (int64_t j = 0; j < i + 1; ++j) {
-                const float* value = base + j * 3 * width + 2 * width;
-                for (int64_t d = 0; d < size; ++d) {
-                    mixed_row[d] += weights[j] / total * value[d];
-                }
+                mixed_row[d] *= factor;
             }
         }
     }
@@ -129,7 +129,7 @@ extern "C" void project_add(const float* mixed, const float* w_out, const float*
                             int64_t width) {
     for (int64_t r = 0; r < rows; ++r) {
         float* out_row = out + r * width;
-        product(mixed + r * width, w_out, out_row, width, width);
+        product(mixed + r * width, w_out, out_row, width, width, width);
         for (int64_t c = 0; c < width; ++c) {
             out_row[c] += x[r * width + c];
         }
@@ -166,8 +166,8 @@ class ModelNew(nn.Module):
     def forward(self, x):
         x = x.contiguous()
         batch, length, width = x.shape
-        if length > 256:
-            raise ValueError(f"sequences must have at most 256 tokens (LONGEST), found {length}")
+        if length > 128 or width > 64 * self.heads:
+            raise ValueError(f"at most 128 tokens (LONGEST), heads of at most 64 (WIDEST); found {x.shape}")
         rows = ctypes.c_int64(batch * length)
         wide = ctypes.c_int64(width)
         normed, mixed, out = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x)

@@ -39,7 +39,9 @@ static inline double exp_plain(double x) {
 }
 
 static inline double tanh_plain(double x) {
-    return 1.0 - 2.0 / (exp_plain(2.0 * x) + 1.0);
+    const double up = exp_plain(x);
+    const double down = exp_plain(-x);
+    return (up - down) / (up + down);
 }
 
 extern "C" void bias_gelu_residual_rmsnorm(const float* x, const float* residual, const float* bias,

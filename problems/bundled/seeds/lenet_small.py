@@ -11,27 +11,40 @@ CFLAGS = ["-O2"]
 SOURCE = r"""
 #include <cstdint>
 
-// out[m][i][j] = relu(bias[m] + 5x5 window of in at (i, j) . weight[m]), no padding.
+constexpr int64_t ROWS = 1;  // tune: 1 2 4 8
+constexpr int64_t COLUMNS = 1;  // tune: 1 2 4 8
+static_assert(8 % ROWS == 0 && 8 % COLUMNS == 0, "tiles must divide both output sizes, 24 and 8");
+
+// out[m][i][j] = relu(bias[m] + 5x5 window of in at (i, j) . weight[m]), in tiles of ROWS x COLUMNS.
 static inline void convolve_relu(const float* in, const float* weight, const float* bias, float* out,
                                  int64_t in_maps, int64_t out_maps, int64_t size) {
     const int64_t out_size = size - 4;
     for (int64_t m = 0; m < out_maps; ++m) {
-        for (int64_t i = 0; i < out_size; ++i) {
-            float* out_row = out + (m * out_size + i) * out_size;
-            for (int64_t j = 0; j < out_size; ++j) {
-                out_row[j] = bias[m];
+        for (int64_t tile = 0; tile < out_size / ROWS * (out_size / COLUMNS); ++tile) {
+            const int64_t top = tile / (out_size / COLUMNS) * ROWS;
+            const int64_t left = tile % (out_size / COLUMNS) * COLUMNS;
+            float total[ROWS][COLUMNS];
+            for (int64_t i = 0; i < ROWS; ++i) {
+                for (int64_t j = 0; j < COLUMNS; ++j) {
+                    total[i][j] = bias[m];
+                }
             }
             for (int64_t c = 0; c < in_maps; ++c) {
                 for (int64_t tap = 0; tap < 25; ++tap) {
-                    const float* in_row = in + (c * size + i + tap / 5) * size + tap % 5;
+                    const float* window = in + (c * size + top + tap / 5) * size + left + tap % 5;
                     const float factor = weight[(m * in_maps + c) * 25 + tap];
-                    for (int64_t j = 0; j < out_size; ++j) {
-                        out_row[j] += factor * in_row[j];
+                    for (int64_t i = 0; i < ROWS; ++i) {
+                        for (int64_t j = 0; j < COLUMNS; ++j) {
+                            total[i][j] += factor * window[i * size + j];
+                        }
                     }
                 }
             }
-            for (int64_t j = 0; j < out_size; ++j) {
-                out_row[j] = out_row[j] < 0.0f ? 0.0f : out_row[j];
+            for (int64_t i = 0; i < ROWS; ++i) {
+                for (int64_t j = 0; j < COLUMNS; ++j) {
+                    const float value = total[i][j];
+                    out[(m * out_size + top + i) * out_size + left + j] = value < 0.0f ? 0.0f : value;
+                }
             }
         }
     }

@@ -50,25 +50,33 @@ static inline void row_range(const float* x, int64_t columns, float* low, float*
     }
 }
 
+// COUNT rows side by side, so that their running sums do not wait for one another.
+template <int64_t COUNT>
+static inline void rescale_accumulate(const float* x, float* out, int64_t columns, float eps) {
+    float low[COUNT];
+    float factor[COUNT];
+    double total[COUNT] = {};
+    for (int64_t i = 0; i < COUNT; ++i) {
+        float high;
+        row_range(x + i * columns, columns, &low[i], &high);
+        factor[i] = 1.0f / (high - low[i] + eps);
+    }
+    for (int64_t c = 0; c < columns; ++c) {
+        for (int64_t i = 0; i < COUNT; ++i) {
+            const float value = (x[i * columns + c] - low[i]) * factor[i];
+            total[i] += value * value;
+            out[i * columns + c] = static_cast<float>(total[i]);
+        }
+    }
+}
+
 extern "C" void minmax_square_cumsum(const float* x, float* out, int64_t rows, int64_t columns, float eps) {
-    const int64_t blocks = (rows + ROWS - 1) / ROWS;
+    const int64_t blocks = rows / ROWS;
     for (int64_t b = 0; b < blocks; ++b) {
-        const int64_t first = b * ROWS < rows - ROWS ? b * ROWS : (rows > ROWS ? rows - ROWS : 0);
-        float low[ROWS];
-        float factor[ROWS];
-        double total[ROWS] = {};
-        for (int64_t i = 0; i < ROWS; ++i) {
-            float high;
-            row_range(x + (first + i) * columns, columns, &low[i], &high);
-            factor[i] = 1.0f / (high - low[i] + eps);
-        }
-        for (int64_t c = 0; c < columns; ++c) {
-            for (int64_t i = 0; i < ROWS; ++i) {
-                const float value = (x[(first + i) * columns + c] - low[i]) * factor[i];
-                total[i] += value * value;
-                out[(first + i) * columns + c] = static_cast<float>(total[i]);
-            }
-        }
+        rescale_accumulate<ROWS>(x + b * ROWS * columns, out + b * ROWS * columns, columns, eps);
+    }
+    for (int64_t r = blocks * ROWS; r < rows; ++r) {
+        rescale_accumulate<1>(x + r * columns, out + r * columns, columns, eps);
     }
 }
 """
