@@ -170,7 +170,9 @@ def _obtain(products: Products, extension: cpp.Extension) -> Any:
             raise
         shutil.rmtree(folder)
         _build(products, extension, folder, why_not_cheap=f"the {route} product did not load: {error}")
-        return _import_library(extension, library)
+        again = folder / f"{extension.name}.full.so"  # the loader would take the old path for the library it has
+        os.link(library, again)
+        return _import_library(extension, again)
 
 
 def _import_library(extension: cpp.Extension, library: Path) -> Any:

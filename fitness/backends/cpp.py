@@ -38,10 +38,10 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 NEEDS_FULL = re.compile(
     r"\btorch::(?:nn|jit|autograd|optim|data|serialize|fft|linalg|special|sparse|nested|cuda|mps|xpu|python|tensor"
-    r"|indexing|manual_seed|save|load)\b"
-    r"|\bat::(?:tensor|indexing|globalContext|Context|cuda)\b"
+    r"|manual_seed|save|load)\b"
+    r"|\bat::(?:tensor|globalContext|Context|cuda)\b"
     r"|\bpy(?:bind11)?::(?:class_|object|dict|list|tuple|array\w*|args|kwargs|call_guard|enum_|overload_cast)\b"
-    r"|\bTORCH_LIBRARY\w*|\brequires_grad\w*|\bDeviceGuard\b|\bSlice\b"
+    r"|\bTORCH_LIBRARY\w*|\brequires_grad(?!\(false\))|\bDeviceGuard\b"
 )
 """Names that the slim headers lack, or that mean something else there (requires_grad, torch::tensor)."""
 
@@ -138,6 +138,7 @@ def _compile(extension: Extension, work: Path, route: Route) -> None:
 def _slim_flags(text: str) -> list[str]:
     """Flags that put the slim headers before torch's and add the operators that the source names."""
     headers = ["kb_slim/all.h", *_operator_headers(text)]
+    headers += ["ATen/TensorIndexing.h"] if re.search(r"\bindexing\b", text) else []
     headers += sorted({STANDARD_HEADERS.get(name, "") for name in re.findall(r"\bstd::(\w+)", text)} - {""})
     return [f"-I{SLIM_DIR}", *(part for header in headers for part in ("-include", header))]
 
@@ -150,7 +151,10 @@ def _operator_headers(text: str) -> list[str]:
     # relu_ and mm_out stand in relu.h and mm.h. at::tensor isn't torch::tensor: never bring it in.
     stems = {stem for name in names for stem in (name, name.rstrip("_"), name.removesuffix("_out"))} - {"tensor", ""}
     folder = _torch_dir() / "include" / "ATen" / "ops"
-    return sorted(f"ATen/ops/{stem}.h" for stem in stems if (folder / f"{stem}.h").exists())
+    headers = sorted(f"ATen/ops/{stem}.h" for stem in stems if (folder / f"{stem}.h").exists())
+    # cat and its like take a list type that the empty ATen/DeviceGuard.h would have brought (1.5 s).
+    takes_list = any("ITensorListRef" in (folder.parent.parent / header).read_text() for header in headers)
+    return ["ATen/core/IListRef.h", *headers] if takes_list else headers
 
 
 def _torch_dir() -> Path:
