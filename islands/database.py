@@ -81,9 +81,10 @@ def _prepare(db: Database, path: Path, read_only: bool) -> None:
 
 def _version(db: Database, path: Path) -> int:
     """The file's schema version; StoreError when the file is not ours or newer than this program."""
-    application_id = db.execute("PRAGMA application_id").fetchone()[0]
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    has_tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] > 0
+    with db.atomic():  # one moment's view: another process may be making this very file
+        application_id = db.execute("PRAGMA application_id").fetchone()[0]
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        has_tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] > 0
     if application_id != APPLICATION_ID and (application_id or version or has_tables):
         raise StoreError(
             f"{path} is a SQLite database of another program (application id {application_id:#x}, expected "

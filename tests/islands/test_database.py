@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sqlite3
@@ -50,6 +51,19 @@ def test_an_open_store_writes_ahead_and_waits_for_the_disk(store):
         name: store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "foreign_keys")
     }
     assert values == {"synchronous": 2, "foreign_keys": 1}
+
+
+def test_a_file_that_another_process_is_making_is_not_taken_for_another_programs(path, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.05)
+
+    def interfere(sql: str, _: object) -> None:
+        if "sqlite_schema" in sql:
+            with contextlib.suppress(StoreError):
+                open_store(path).close()
+
+    db = Database(sqlite3.connect(path, isolation_level=None))
+    with db.tracer(interfere):
+        assert database._version(db, path) in (0, SCHEMA_VERSION)
 
 
 def test_an_empty_file_becomes_a_database(path):
