@@ -89,7 +89,7 @@ def compile_by_cheapest_route(extension: Extension, work: Path, why_not_cheap: s
     if not why_not_cheap and not any(TORCH_INCLUDE.search(text) for _, text in extension.files):
         _compile(extension, work, "lean")
         return "lean", ""
-    reason = why_not_cheap or _why_not_slim(extension.text)
+    reason = why_not_cheap or why_not_slim(extension.text)
     if not reason:
         try:
             _compile(extension, work, "slim")
@@ -101,7 +101,7 @@ def compile_by_cheapest_route(extension: Extension, work: Path, why_not_cheap: s
     return "full", reason
 
 
-def _why_not_slim(text: str) -> str:
+def why_not_slim(text: str) -> str:
     """Why a source must not be tried with the slim headers; empty if it may be."""
     import torch
 
