@@ -13,7 +13,7 @@ For one output tensor with fp64 result y and the reference's own fp32 result r, 
 - S(y) = max(|y|, rms(y)): cancellation may leave an absolute error of the size of the terms.
 
 Elements where the reference itself is unusable (off by 1% of S, or not finite where the exact result is) are left out;
-where more than 5% are, the whole draw is unusable for that problem. NaN and infinity must match.
+where more than one in a thousand is, the whole draw is unusable for that problem. NaN and infinity must match.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8, "float64": 2.0**-53}
 _KERNELBENCH_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 _MARGIN, _CAP = 4.0, 1600.0
-_UNUSABLE_SHARE = 0.05
+_UNUSABLE_SHARE = 1e-3
+"""Attention on edge values shows why so small: scores near 1e7 turn a rounding into a large factor, the reference goes
+astray on 1 to 2% of the elements, and on the rest an honest kernel may go astray where the reference does not."""
 _EXPONENTS = 1100
 """Half the range of binary exponents of fp64, with room."""
 _PART = 1 << 14
