@@ -37,9 +37,7 @@ EXPORTS = {
 
 def __getattr__(name: str) -> Any:
     if name not in EXPORTS:
-        raise AttributeError(
-            f"module 'kb_evolve' has no attribute {name!r}; it offers {', '.join(sorted(EXPORTS))}"
-        )
+        raise AttributeError(f"module 'kb_evolve' has no attribute {name!r}; it offers {', '.join(sorted(EXPORTS))}")
     check_rooms()
     module, attribute = EXPORTS[name]
     return getattr(importlib.import_module(module), attribute)

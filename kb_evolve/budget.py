@@ -11,7 +11,6 @@ from itertools import pairwise
 from islands.run import Attempt, Event
 from kb_evolve.config import BudgetConfig
 
-
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 

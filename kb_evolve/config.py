@@ -137,9 +137,7 @@ def read_toml(path: str | Path) -> Layer:
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(
-            f"the configuration {path} cannot be read: {error.strerror}; check the path"
-        ) from error
+        raise ConfigError(f"the configuration {path} cannot be read: {error.strerror}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the configuration {path} is not valid TOML: {error}") from error
     check_names(document, where=str(path))
@@ -152,9 +150,7 @@ def check_names(layer: Mapping[str, Any], *, where: str) -> None:
         if section not in SECTIONS:
             raise ConfigError(f"{where}: there is no section [{section}]; {_nearest(section, SECTIONS)}")
         if not isinstance(values, Mapping):
-            raise ConfigError(
-                f"{where}: {section} must be a section ([{section}] and keys), found {values!r}"
-            )
+            raise ConfigError(f"{where}: {section} must be a section ([{section}] and keys), found {values!r}")
         for key in values:
             if key not in _keys(section):
                 raise ConfigError(f"{where}: [{section}] has no key {key!r}; {_nearest(key, _keys(section))}")

@@ -41,9 +41,7 @@ def examine(db: str) -> Iterator[Check]:
     """Every check, as soon as it is done; the database is only read."""
     yield check_python()
     yield check_device()
-    yield check_tool(
-        "g++", ["--version"], "needed by backend cpp: install it (Debian, Ubuntu: apt install g++)"
-    )
+    yield check_tool("g++", ["--version"], "needed by backend cpp: install it (Debian, Ubuntu: apt install g++)")
     yield dataclasses.replace(
         check_tool("ninja", ["--version"], ""),
         is_fine=True,

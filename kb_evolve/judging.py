@@ -109,6 +109,4 @@ def read_kernel(kernel: str | Path) -> str:
     try:
         return Path(kernel).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ProblemError(
-            f"the kernel {kernel} cannot be read: {error}; give the path of a Python file"
-        ) from error
+        raise ProblemError(f"the kernel {kernel} cannot be read: {error}; give the path of a Python file") from error

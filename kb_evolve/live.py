@@ -81,9 +81,7 @@ class LineDisplay:
         is_new_best = self._best_id is not None and best_id != self._best_id
         if not is_new_best and not (due and changed):
             return
-        print(
-            progress_line(progress) + (_news(progress) if is_new_best else ""), file=self._stream, flush=True
-        )
+        print(progress_line(progress) + (_news(progress) if is_new_best else ""), file=self._stream, flush=True)
         self._printed_s, self._best_id, self._evaluations = time.monotonic(), best_id, progress.evaluations
 
 
@@ -131,9 +129,7 @@ class LiveDisplay:
         is_new_best = self._best_id is not None and best_id != self._best_id
         self._best_id = best_id
         if is_new_best:
-            self._console.print(
-                f"{speedup_text(progress.best)}{_news(progress)}", markup=False, highlight=False
-            )
+            self._console.print(f"{speedup_text(progress.best)}{_news(progress)}", markup=False, highlight=False)
         if time.monotonic() - self._drawn_s >= 0.25:
             self._live.update(progress_table(progress), refresh=True)
             self._drawn_s = time.monotonic()
@@ -146,9 +142,7 @@ def progress_table(progress: Progress) -> Any:
 
     limit = f" of {progress.evaluations_limit}" if progress.evaluations_limit else ""
     eta = f", about {duration_text(progress.eta_s)} left" if progress.eta_s is not None else ""
-    per_island = "   ".join(
-        f"{island}: {speedup_text(best)}" for island, best in sorted(progress.islands.items())
-    )
+    per_island = "   ".join(f"{island}: {speedup_text(best)}" for island, best in sorted(progress.islands.items()))
     rows = {
         "evaluations": f"{progress.evaluations}{limit} ({progress.attempts} attempts)",
         "time": f"{duration_text(progress.elapsed_s)}{eta}",

@@ -13,12 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from islands.candidate import Candidate, Evaluated, Ticket
-from islands.novelty import fingerprint
 from islands.population import Population
 from islands.run import Run
 from islands.store import Store
@@ -26,11 +26,13 @@ from kb_evolve.budget import Budget
 from kb_evolve.config import Config
 from kb_evolve.executors import Pools
 from kb_evolve.judging import Bench, evaluation_key, make_job
+from kb_evolve.known import Known
 from kb_evolve.live import Progress
 from kb_evolve.pipeline import Pipeline, Work
 from kb_evolve.stop import Stop
 from kb_evolve.thinking import Thought, think
 from mutators.choose import Chooser
+from mutators.proposal import Proposal
 from problems.problem import Problem
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,9 @@ log = logging.getLogger(__name__)
 StopReason = Literal["budget", "exhausted", "interrupted", "seed_failed"]
 
 TICK_S = 0.2
+BUSY_PATIENCE = 4
+"""Attempts in a row without a new program after which the loop waits for what is in flight: mutators repeat
+themselves until they learn what became of it."""
 GRACE_S = 5.0
 """How long a first Ctrl-C waits for the measurement in flight."""
 
@@ -57,26 +62,6 @@ class Parts:
     budget: Budget
     stop: Stop
     show: Callable[[Progress], None]
-
-
-@dataclass(slots=True)
-class Known:
-    """What this run has seen, to recognise the same program again."""
-
-    programs: dict[tuple[int, str], str] = field(default_factory=dict)
-    """(island, fingerprint) -> candidate id."""
-    evaluations: dict[str, Evaluation] = field(default_factory=dict)
-    """source_sha256 -> evaluation told in this run, unless that was no verdict."""
-    told: dict[str, Evaluation] = field(default_factory=dict)
-    """candidate id -> evaluation."""
-    generations: dict[str, int] = field(default_factory=dict)
-    numbers: set[int] = field(default_factory=set)
-
-    def add(self, candidate: Candidate) -> None:
-        """Remembers a candidate that is in the store."""
-        self.programs.setdefault((candidate.island, fingerprint(candidate.source)), candidate.id)
-        self.generations[candidate.id] = candidate.generation
-        self.numbers.add(candidate.number)
 
 
 class Loop:
@@ -124,9 +109,7 @@ class Loop:
     def _close_lost(self, attempts: list[Any]) -> None:
         for attempt in attempts:
             if attempt.outcome is None:
-                self.store.close_attempt(
-                    self.run.id, attempt.number, "lost", reason="the process ended during it"
-                )
+                self.store.close_attempt(self.run.id, attempt.number, "lost", reason="the process ended during it")
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -151,8 +134,8 @@ class Loop:
 
     def _may_ask(self) -> bool:
         seeds_told = self.population.best() is not None and not self._seeds_in_flight()
-        patient = self.barren < self.config.run.patience_attempts
-        return seeds_told and patient and not self.budget.exhausted(self._in_flight())
+        patience = BUSY_PATIENCE if self._in_flight() else self.config.run.patience_attempts
+        return seeds_told and self.barren < patience and not self.budget.exhausted(self._in_flight())
 
     def _in_flight(self) -> int:
         return len(self.thinking) + len(self.pipeline.futures) + len(self.settled)
@@ -213,7 +196,8 @@ class Loop:
         )
         self.next_number += 1
         self.budget.attempts += 1
-        future = self.parts.pools.thinking.submit(think, mutators, ticket)
+        known_as = partial(self.known.name_of, ticket.island)
+        future = self.parts.pools.thinking.submit(think, mutators, ticket, known_as)
         if future.done():
             self._accept(ticket, future.result())
         else:
@@ -223,31 +207,31 @@ class Loop:
         """Closes the attempt; a new program becomes a candidate on its way to the judge."""
         proposal = thought.proposal
         if proposal is None or proposal.source is None:
-            outcome = "error" if thought.failed else "refused"
-            return self._close_barren(ticket, thought, outcome, "; ".join(thought.reasons))
-        known_id = self.known.programs.get((ticket.island, fingerprint(proposal.source)))
-        if known_id is not None:
-            return self._close_barren(
-                ticket, thought, "duplicate", f"the same program as candidate {known_id}"
-            )
+            return self._close_barren(ticket, thought, thought.outcome, "; ".join(thought.reasons))
+        if (known_id := self.known.name_of(ticket.island, proposal.source)) is not None:
+            reason = f"{proposal.mutator} repeated candidate {known_id}, which came in meanwhile"
+            return self._close_barren(ticket, thought, "duplicate", reason)
+        candidate = self._candidate(ticket, proposal, proposal.source)
+        with self.store.transaction():
+            self._record(candidate)
+            self._close(ticket, thought, "candidate", "")
+        self.barren = 0
+        return self._submit(candidate)
+
+    def _candidate(self, ticket: Ticket, proposal: Proposal, source: str) -> Candidate:
         parent_ids = proposal.parent_ids or (ticket.parent.candidate.id,)
-        candidate = Candidate(
+        return Candidate(
             id=f"{self.run.id}-{ticket.number:06d}",
             number=ticket.number,
             island=ticket.island,
             generation=1 + max(self.known.generations.get(parent_id, 0) for parent_id in parent_ids),
             backend=self.config.run.backend,
-            source=proposal.source,
+            source=source,
             parent_ids=parent_ids,
             mutator=proposal.mutator,
             rationale=proposal.rationale,
             details=proposal.details,
         )
-        with self.store.transaction():
-            self._record(candidate)
-            self._close(ticket, thought, "candidate", "")
-        self.barren = 0
-        self._submit(candidate)
 
     def _close_barren(self, ticket: Ticket, thought: Thought, outcome: str, reason: str) -> None:
         self.barren += 1
@@ -310,9 +294,7 @@ class Loop:
     def _settle(self, work: Work) -> None:
         evaluation = work.evaluation
         if evaluation is None:
-            raise JudgeError(
-                f"candidate {work.candidate.id} came back from the workbench without an evaluation"
-            )
+            raise JudgeError(f"candidate {work.candidate.id} came back from the workbench without an evaluation")
         if work.first is None and work.candidate.generation > 0 and self._beats_best(evaluation):
             work.first = evaluation
             return self.pipeline.again(work)

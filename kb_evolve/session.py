@@ -67,9 +67,7 @@ def run_name(problem: Problem, config: Config) -> str:
     """The name that was given, else one that says what is searched, so that the same command resumes."""
     if config.run.name:
         return config.run.name
-    return "-".join(
-        [problem.name, config.run.backend, config.run.device.replace(":", ""), config.run.precision]
-    )
+    return "-".join([problem.name, config.run.backend, config.run.device.replace(":", ""), config.run.precision])
 
 
 def first_kernel(problem: Problem, config: Config) -> str:

@@ -42,9 +42,7 @@ TORCH_NEEDS = (
 
 def sources(room: str) -> list[Path]:
     """The room's modules; bundled problems, and what an export carries along, are data."""
-    return [
-        path for path in sorted((ROOT / room).rglob("*.py")) if not {"bundled", "carried"} & set(path.parts)
-    ]
+    return [path for path in sorted((ROOT / room).rglob("*.py")) if not {"bundled", "carried"} & set(path.parts)]
 
 
 def imports(path: Path) -> Iterator[tuple[str, int, bool]]:
@@ -102,9 +100,7 @@ def test_the_controllers_rooms_import_heavy_packages_only_inside_functions(room:
     assert wrong == []
 
 
-def child(
-    code: str, *arguments: str, cwd: Path = ROOT, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def child(code: str, *arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
@@ -171,9 +167,7 @@ def test_a_users_own_package_that_hides_ours_is_named(tmp_path: Path, intruder: 
 
 def test_a_folder_without_an_init_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "problems").mkdir()
-    answer = child(
-        "import kb_evolve as kb; kb.check_rooms()", cwd=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}"
-    )
+    answer = child("import kb_evolve as kb; kb.check_rooms()", cwd=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     assert answer.returncode == 0, answer.stderr
 
 

@@ -28,8 +28,7 @@ def doctor(db: str, as_json: bool) -> None:
                 click.echo(f"                {check.advice}")
     if as_json:
         documents = [
-            {"name": check.name, "ok": check.is_fine, "found": check.found, "advice": check.advice}
-            for check in checks
+            {"name": check.name, "ok": check.is_fine, "found": check.found, "advice": check.advice} for check in checks
         ]
         emit_json({"ok": all(check.is_fine for check in checks), "checks": documents})
     if not all(check.is_fine for check in checks):

@@ -51,9 +51,7 @@ def evaluation_text(evaluation: Evaluation) -> str:
     figures = {
         "error": _ratio(evaluation.error_ratio),
         "max error": None if evaluation.max_abs_err is None else f"{evaluation.max_abs_err:.3g}",
-        "memory": None
-        if evaluation.peak_mem_bytes is None
-        else f"{evaluation.peak_mem_bytes / 2**20:.4g} MiB at peak",
+        "memory": None if evaluation.peak_mem_bytes is None else f"{evaluation.peak_mem_bytes / 2**20:.4g} MiB at peak",
         "build": None if evaluation.compile_s is None else f"{evaluation.compile_s:.3g} s",
         "labels": ", ".join(evaluation.labels),
         "device": evaluation.device_name,

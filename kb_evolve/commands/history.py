@@ -94,9 +94,7 @@ def top(ref: str | None, db: str, limit: int, as_json: bool) -> None:
         names = {run.id: run.name for run in store.runs()}
         known = sorted({run.problem_id for run in store.runs()})
     if as_json:
-        emit_json(
-            {"top": [evaluated_json(evaluated, _run_of(evaluated.candidate, names)) for evaluated in found]}
-        )
+        emit_json({"top": [evaluated_json(evaluated, _run_of(evaluated.candidate, names)) for evaluated in found]})
         return
     rows = [
         (
@@ -109,12 +107,8 @@ def top(ref: str | None, db: str, limit: int, as_json: bool) -> None:
         )
         for evaluated in found
     ]
-    nothing = (
-        f"{db} holds no correct kernel of {ref or 'any problem'}; its problems: {', '.join(known) or 'none'}."
-    )
-    click.echo(
-        columns(("id", "problem", "speedup", "kernel ms", "mutator", "run"), rows) if rows else nothing
-    )
+    nothing = f"{db} holds no correct kernel of {ref or 'any problem'}; its problems: {', '.join(known) or 'none'}."
+    click.echo(columns(("id", "problem", "speedup", "kernel ms", "mutator", "run"), rows) if rows else nothing)
 
 
 def _run_of(candidate: Candidate, names: dict[str, str]) -> str:
@@ -157,11 +151,7 @@ def show(id: str, db: str, only_source: bool, as_json: bool) -> None:
 def _candidate_json(
     candidate: Candidate, evaluated: Evaluated | None, lineage: tuple[Evaluated, ...], run_name: str
 ) -> dict[str, Any]:
-    told = (
-        evaluated_json(evaluated, run_name)
-        if evaluated
-        else {"id": candidate.id, "run": run_name, "verdict": None}
-    )
+    told = evaluated_json(evaluated, run_name) if evaluated else {"id": candidate.id, "run": run_name, "verdict": None}
     steps = [evaluated_json(entry, run_name) for entry in lineage]
     return {**told, "details": candidate.details, "source": candidate.source, "lineage": steps}
 

@@ -25,9 +25,7 @@ def report(run: str, out: str, db: str, as_json: bool) -> None:
 
     with open_store(db, read_only=True) as store:
         found = find_run(store, run)
-        paths = write_report(
-            found, store.history(found.id), store.attempts(found.id), store.events(found.id), out
-        )
+        paths = write_report(found, store.history(found.id), store.attempts(found.id), store.events(found.id), out)
     if as_json:
         emit_json({"run": found.name, "paths": {name: str(path) for name, path in paths.items()}})
         return
@@ -37,21 +35,13 @@ def report(run: str, out: str, db: str, as_json: bool) -> None:
 
 @click.command(epilog="Example: kb-evolve export rmsnorm-cpp-cpu-fp32 --format kernelbench --out export")
 @click.argument("run", metavar="RUN")
-@click.option(
-    "--format", "form", type=click.Choice(["kernelbench"]), required=True, help="Layout of the files."
-)
+@click.option("--format", "form", type=click.Choice(["kernelbench"]), required=True, help="Layout of the files.")
 @click.option("--out", required=True, metavar="DIR", help="Folder to write to; created.")
-@click.option(
-    "--level", type=int, metavar="N", help="KernelBench level in file names; the problem's own by default."
-)
-@click.option(
-    "--problem-id", type=int, metavar="N", help="KernelBench problem number; the problem's own by default."
-)
+@click.option("--level", type=int, metavar="N", help="KernelBench level in file names; the problem's own by default.")
+@click.option("--problem-id", type=int, metavar="N", help="KernelBench problem number; the problem's own by default.")
 @db_option
 @json_option
-def export(
-    run: str, form: str, out: str, level: int | None, problem_id: int | None, db: str, as_json: bool
-) -> None:
+def export(run: str, form: str, out: str, level: int | None, problem_id: int | None, db: str, as_json: bool) -> None:
     """Write the run's best kernels as files that run with torch alone."""
     from islands.store import open_store
     from kb_evolve.export.kernelbench import export_run

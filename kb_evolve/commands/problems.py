@@ -34,9 +34,7 @@ def list_problems(as_json: bool) -> None:
 
 @problems.command("show", epilog="Example: kb-evolve problems show level1/19 --kernelbench ~/KernelBench")
 @click.argument("ref")
-@click.option(
-    "--kernelbench", metavar="PATH", envvar="KERNELBENCH_ROOT", help="A KernelBench checkout or data set."
-)
+@click.option("--kernelbench", metavar="PATH", envvar="KERNELBENCH_ROOT", help="A KernelBench checkout or data set.")
 @json_option
 def show_problem(ref: str, kernelbench: str | None, as_json: bool) -> None:
     """Show what REF computes on, what it costs at least, and which answers pass without computing it.

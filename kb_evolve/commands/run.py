@@ -32,14 +32,10 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, metavar="S", help="Seed of the search's choices.")
 @click.option("--start", metavar="FILE", help="A correct first kernel, where the problem has no bundled one.")
 @click.option("--mutator", "mutators", multiple=True, metavar="NAME", help="Use only these; repeatable.")
-@click.option(
-    "--in-order", is_flag=True, default=None, help="Tell results in ticket order: repeatable, slower."
-)
+@click.option("--in-order", is_flag=True, default=None, help="Tell results in ticket order: repeatable, slower.")
 @click.option("--builders", type=int, metavar="N", help="Builds at once: 2 (default).")
 @click.option("--allow-fast-math", is_flag=True, default=None, help="Let candidates use -ffast-math.")
-@click.option(
-    "--config", metavar="FILE.toml", help="Configuration; flags override its keys of the same names."
-)
+@click.option("--config", metavar="FILE.toml", help="Configuration; flags override its keys of the same names.")
 @json_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def run(refs: tuple[str, ...], config: str | None, as_json: bool, quiet: bool, **flags: Any) -> None:
@@ -53,9 +49,7 @@ def run(refs: tuple[str, ...], config: str | None, as_json: bool, quiet: bool, *
 
     flags["mutators"] = flags["mutators"] or None
     if len(refs) > 1 and flags["run"]:
-        raise ConfigError(
-            f"--run {flags['run']} names one run, but {len(refs)} problems were given: leave one out"
-        )
+        raise ConfigError(f"--run {flags['run']} names one run, but {len(refs)} problems were given: leave one out")
     outcomes = []
     for ref in refs or ("",):
         outcome = search_one(ref, config, flags, quiet)
@@ -78,9 +72,7 @@ def search_one(ref: str, config: str | None, options: dict[str, Any], quiet: boo
 
     search = Search(ref, config=config, **options)
     if not search.config.run.problem:
-        raise ConfigError(
-            "no problem was named: give a REF (`kb-evolve problems list`) or [run] problem in --config"
-        )
+        raise ConfigError("no problem was named: give a REF (`kb-evolve problems list`) or [run] problem in --config")
     if quiet:
         return search.run()
     with open_display(sys.stderr) as display:
@@ -96,9 +88,7 @@ def summary(outcome: Outcome, db: str | None) -> str:
     else:
         parts.append(_found(outcome))
     spent = f"{outcome.evaluations} evaluations in {duration_text(outcome.elapsed_s)}"
-    parts.append(
-        f"{spent}: {verdict_text(outcome.verdicts)}; attempts: {verdict_text(outcome.attempts) or 'none'}."
-    )
+    parts.append(f"{spent}: {verdict_text(outcome.verdicts)}; attempts: {verdict_text(outcome.attempts) or 'none'}.")
     parts.append(_next_commands(outcome, db))
     return "\n".join(parts)
 

@@ -80,10 +80,7 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table as text: every column as wide as its widest cell, two blanks between."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    )
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)
     return "\n".join(lines)
 
 

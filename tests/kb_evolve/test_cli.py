@@ -90,9 +90,7 @@ def _torn(db: Path) -> None:
     db.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "part"), [(_newer, "newer"), (_garbage, "not a SQLite"), (_torn, "corrupt")]
-)
+@pytest.mark.parametrize(("spoil", "part"), [(_newer, "newer"), (_garbage, "not a SQLite"), (_torn, "corrupt")])
 def test_a_database_that_cannot_be_used_is_refused_unchanged(
     tmp_path: Path, spoil: Callable[[Path], None], part: str
 ) -> None:
@@ -177,9 +175,7 @@ def test_eval_of_a_missing_kernel_is_bad_input(tmp_path: Path) -> None:
         (("export", "nobody", "--format", "kernelbench", "--out", "x"), "night"),
     ],
 )
-def test_an_unknown_name_is_refused(
-    searched: tuple[Path, Outcome], command: tuple[str, ...], part: str
-) -> None:
+def test_an_unknown_name_is_refused(searched: tuple[Path, Outcome], command: tuple[str, ...], part: str) -> None:
     assert_refused(kb(*command, "--db", searched[0]), 2, part)
 
 
@@ -266,9 +262,7 @@ main()
 def test_help_is_fast_because_nothing_heavy_is_imported() -> None:
     def timed(code: str) -> tuple[float, str]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        answer = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60
-        )
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
         assert answer.returncode == 0, answer.stderr
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, answer.stderr
@@ -287,9 +281,7 @@ def test_help_is_fast_because_nothing_heavy_is_imported() -> None:
 def test_a_problem_whose_get_inputs_raises_is_bad_input_and_its_message_is_shown(
     tmp_path: Path, problem_file: Path, command: str
 ) -> None:
-    problem_file.write_text(
-        PROBLEM.replace("return [torch", "raise RuntimeError('no inputs today')\n    [torch")
-    )
+    problem_file.write_text(PROBLEM.replace("return [torch", "raise RuntimeError('no inputs today')\n    [torch"))
     kernel = tmp_path / "kernel.py"
     kernel.write_text("class ModelNew: pass\n")
     options = ("--start", kernel, "--db", tmp_path / "kb.db") if command == "run" else ()

@@ -103,9 +103,7 @@ def test_resuming_with_another_seed_is_refused_and_with_more_evaluations_is_not(
 
 def test_resuming_with_a_list_that_was_stored_as_a_tuple_is_no_change() -> None:
     axes = ["size", "memory"]
-    check_resumable(
-        resolve({"population": {"axes": axes}}).to_layer(), {"population": {"axes": axes}}, name="n"
-    )
+    check_resumable(resolve({"population": {"axes": axes}}).to_layer(), {"population": {"axes": axes}}, name="n")
 
 
 def test_no_key_stands_in_two_sections_so_that_a_flag_means_one_thing() -> None:

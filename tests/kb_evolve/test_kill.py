@@ -114,9 +114,7 @@ def test_the_measurement_in_flight_at_a_signal_is_told(tmp_path: Path, start_sea
     assert len(told_ids(db)) == 2
 
 
-def test_a_second_signal_ends_at_once_with_a_database_that_can_go_on(
-    tmp_path: Path, start_search: Start
-) -> None:
+def test_a_second_signal_ends_at_once_with_a_database_that_can_go_on(tmp_path: Path, start_search: Start) -> None:
     db = tmp_path / "kb.db"
     child = start_search(db, evaluations=EVALUATIONS, islands=2, landscape={"measure_s": 4.0})
     deadline_s = time.monotonic() + 30

@@ -50,9 +50,7 @@ def test_builds_overlap_measurements_and_each_other(pools: Pools) -> None:
 
 
 def test_no_verdict_is_measured_again_twice_and_then_accepted(pools: Pools) -> None:
-    pipeline = Pipeline(
-        Replay(Landscape(failures=(Failure("TILE = 1;", Verdict.NO_VERDICT, times=2),))), pools
-    )
+    pipeline = Pipeline(Replay(Landscape(failures=(Failure("TILE = 1;", Verdict.NO_VERDICT, times=2),))), pools)
     pipeline.start(work(1))
     assert [w.evaluation and w.evaluation.verdict for w in drain(pipeline)] == [Verdict.CORRECT]
 
