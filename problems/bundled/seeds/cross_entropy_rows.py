@@ -10,33 +10,8 @@ CFLAGS = ["-O2"]
 SOURCE = r"""
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 
 constexpr int64_t LANES = 1;  // tune: 1 4 8 16 32 64
-
-// exp(x) by range reduction and a polynomial (Cephes expf coefficients), below 2 ulp, without branches.
-static inline float power_of_two(int32_t exponent) {
-    const int32_t bits = (exponent + 127) * (1 << 23);
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static inline float exp_float(float x) {
-    float y = x < -104.0f ? -104.0f : x;
-    y = y > 89.0f ? 89.0f : y;
-    const int32_t k = static_cast<int32_t>(y * 1.44269504f + 256.5f) - 256;
-    const float r = (y - k * 0.693359375f) + k * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    const int32_t half = k >> 1;
-    return p * power_of_two(half) * power_of_two(k - half);
-}
 
 extern "C" void cross_entropy_rows(const float* logits, const int64_t* target, float* out, int64_t rows,
                                    int64_t cols) {
@@ -63,7 +38,7 @@ extern "C" void cross_entropy_rows(const float* logits, const int64_t* target, f
         double partial[LANES] = {};
         for (int64_t b = 0; b < blocks; ++b) {
             for (int64_t l = 0; l < LANES; ++l) {
-                partial[l] += exp_float(row[b * LANES + l] - largest);
+                partial[l] += std::exp(row[b * LANES + l] - largest);
             }
         }
         double sum = 0.0;
@@ -71,7 +46,7 @@ extern "C" void cross_entropy_rows(const float* logits, const int64_t* target, f
             sum += partial[l];
         }
         for (int64_t c = blocks * LANES; c < cols; ++c) {
-            sum += exp_float(row[c] - largest);
+            sum += std::exp(row[c] - largest);
         }
         out[r] = static_cast<float>(std::log(sum) - (row[target[r]] - largest));
     }
