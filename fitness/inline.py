@@ -155,7 +155,9 @@ def _split(flags: Iterable[str] | None) -> tuple[str, ...]:
 def _obtain(products: Products, extension: cpp.Extension) -> Any:
     """The loaded extension, compiled first in build mode if the folder lacks it."""
     folder = products.folder / _key(products, extension)
-    library = folder / f"{extension.name}.so"
+    library, rebuilt = folder / f"{extension.name}.so", folder / f"{extension.name}.rebuilt.so"
+    if rebuilt.exists():
+        return _import_library(extension, rebuilt)
     if products.mode == "load":
         if not library.exists():
             raise RuntimeError(NOT_BUILT + extension.name)
@@ -170,9 +172,8 @@ def _obtain(products: Products, extension: cpp.Extension) -> Any:
             raise
         shutil.rmtree(folder)
         _build(products, extension, folder, why_not_cheap=f"the {route} product did not load: {error}")
-        again = folder / f"{extension.name}.full.so"  # the loader would take the old path for the library it has
-        os.link(library, again)
-        return _import_library(extension, again)
+        os.rename(library, rebuilt)  # for this process the old path still stands for the library that failed
+        return _import_library(extension, rebuilt)
 
 
 def _import_library(extension: cpp.Extension, library: Path) -> Any:
