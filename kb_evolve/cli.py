@@ -40,6 +40,8 @@ class Commands(click.Group):
 
 def explain(error: Exception) -> tuple[int, str]:
     """The exit code and the paragraph for an exception that reached the command line."""
+    if isinstance(error, ImportError):
+        return 3, f"{error}: a package that kb_evolve needs cannot be imported; install kb_evolve again"
     from fitness.evaluation import JudgeError
     from islands.database import StoreError
     from kb_evolve.config import ConfigError

@@ -97,7 +97,7 @@ class Config:
 
     run: RunConfig = RunConfig()
     budget: BudgetConfig = BudgetConfig()
-    population: PopulationConfig = PopulationConfig()
+    population: PopulationConfig = field(default_factory=PopulationConfig)
     mutators: MutatorsConfig = MutatorsConfig()
     judge: JudgeConfig = JudgeConfig()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from islands.candidate import Ticket
 from mutators.proposal import Mutator, Proposal, Usage
@@ -23,7 +23,7 @@ class Thought:
     outcome: str
     """How the attempt is to be closed: `candidate`, `duplicate`, `refused` or `error`."""
     reasons: tuple[str, ...] = ()
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     """What was paid, for proposals without use too."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_measurements_exclude_each_other() -> None:
     for thread in threads:
         thread.join()
     spans = sorted((s for s in bench.spans if s.stage == "measure"), key=lambda span: span.started_s)
-    assert all(one.ended_s <= other.started_s for one, other in zip(spans, spans[1:], strict=False))
+    assert all(one.ended_s <= other.started_s for one, other in pairwise(spans))
 
 
 def test_close_ends_a_waiting_call_with_a_judge_error() -> None:

@@ -40,7 +40,7 @@ def get_init_inputs():
 add_commands()
 
 
-def kb(*arguments: str | Path) -> Result:
+def kb(*arguments: str | Path | int) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
@@ -192,6 +192,11 @@ def test_a_failing_judge_exits_with_three() -> None:
 def test_an_unexpected_error_says_how_to_see_the_traceback() -> None:
     code, text = explain(ZeroDivisionError("division by zero"))
     assert code == 3 and "--debug" in text and "ZeroDivisionError" in text
+
+
+def test_a_broken_installation_is_said_to_be_one() -> None:
+    code, text = explain(ModuleNotFoundError("No module named 'sqlite_utils'"))
+    assert code == 3 and "install kb_evolve again" in text
 
 
 def test_debug_lets_the_traceback_through(tmp_path: Path) -> None:
