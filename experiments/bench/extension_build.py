@@ -61,7 +61,7 @@ def main() -> int:
     for entry in entries:
         rows.append(compare(entry, options.repeats))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    report = {**machine(), **summary(rows), "rows": rows}
+    report = {**machine(), **summary(rows), "precompiled_header": precompiled_header(), "rows": rows}
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(report, indent=1) + "\n")
@@ -170,6 +170,34 @@ def describe(value: Any) -> str:
 
 def without_addresses(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+", "0x", text.split("\nException raised from")[0])
+
+
+def precompiled_header() -> dict[str, Any]:
+    """What a precompiled slim header would cost and save: CPU seconds and megabytes, for one set of flags."""
+    from fitness.backends import cpp
+
+    entry = next(entry for entry in CORPUS if entry.name == "relu_pointer")
+    source = (
+        f'#include <torch/extension.h>\n{entry.source}\nPYBIND11_MODULE(slim, m) {{ m.def("f", &relu_forward); }}\n'
+    )
+    extension = cpp.Extension("slim", (("main.cpp", source),), entry.cflags, (), (), True)
+    command = ["g++", *cpp.compile_flags(extension, "slim")]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kb_slim").mkdir()
+        (Path(folder) / "main.cpp").write_text(source)
+        header = Path(folder) / "kb_slim" / "all.h.gch"
+        without = cpu_s_of([*command, "-c", "main.cpp", "-o", "main.o"], folder)
+        build = cpu_s_of([*command, "-x", "c++-header", str(cpp.SLIM_DIR / "kb_slim/all.h"), "-o", str(header)], folder)
+        using = cpu_s_of(["g++", f"-I{folder}", *command[1:], "-c", "main.cpp", "-o", "main.o"], folder)
+        size = header.stat().st_size
+    return {"compile_cpu_s": without, "with_header_cpu_s": using, "header_cpu_s": build, "header_mb": size // 1_000_000}
+
+
+def cpu_s_of(command: list[str], folder: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 3)
 
 
 def machine() -> dict[str, Any]:

@@ -9,8 +9,9 @@ full  torch's own headers. Taken when the source names something that the slim h
       whenever the slim route fails to compile or load; a compile error shown is always the full route's.
 
 The source is the same text on the slim and the full route, and the same that torch would compile. A
-precompiled header was measured and left out: it saves 1 s of 2.5, costs 11 s and 250 MB per set of flags,
-and would be state shared between untrusted candidates (experiments/bench/results/extension_build.json).
+precompiled slim header was measured and left out: it saves 1.5 CPU seconds of 2.7, costs 5.7 and 146 MB per
+set of flags, and would be state shared between untrusted candidates; precompiled full headers still take 13 s
+(experiments/bench/results/extension_build.json).
 """
 
 from __future__ import annotations
@@ -111,25 +112,30 @@ def why_not_slim(text: str) -> str:
     return f"uses {found.group(0)}" if found else ""
 
 
-def _compile(extension: Extension, work: Path, route: Route) -> None:
-    """Compile and link `work`/NAME.so with one compiler call per file and one for the link.
-
-    Compile flags are kept from the linker, as torch does it: -ffast-math given there would set the
-    processor's flush-to-zero mode on load. Only -fopenmp is passed on, or the OpenMP runtime is missing.
-    """
+def compile_flags(extension: Extension, route: Route) -> list[str]:
+    """What torch gives to the compiler, with the slim headers before torch's on the slim route."""
     torch_dir = _torch_dir()
     flags = [f"-DTORCH_EXTENSION_NAME={extension.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
     flags += [f"-I{path}" for path in extension.include_paths]
     flags += _slim_flags(extension.text) if route == "slim" else []
     for path in (f"{torch_dir}/include", f"{torch_dir}/include/torch/csrc/api/include", sysconfig.get_path("include")):
         flags += ["-isystem", path]
-    flags += ["-fPIC", "-std=c++20", *extension.cflags]
+    return [*flags, "-fPIC", "-std=c++20", *extension.cflags]
+
+
+def _compile(extension: Extension, work: Path, route: Route) -> None:
+    """Compile and link `work`/NAME.so with one compiler call per file and one for the link.
+
+    Compile flags are kept from the linker, as torch does it: -ffast-math given there would set the
+    processor's flush-to-zero mode on load. Only -fopenmp is passed on, or the OpenMP runtime is missing.
+    """
+    flags = compile_flags(extension, route)
     objects = [f"{index}.o" for index in range(len(extension.files))]
     for (path, _), target in zip(extension.files, objects, strict=True):
         _check([*compiler(), *flags, "-c", path, "-o", target], work)
     link = ["-shared", *extension.ldflags, *(["-fopenmp"] if "-fopenmp" in extension.cflags else [])]
     if route != "lean":
-        link += [f"-L{torch_dir}/lib", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+        link += [f"-L{_torch_dir()}/lib", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
     _check([*compiler(), *objects, *link, "-o", f"{extension.name}.so"], work)
     for target in objects:
         (work / target).unlink()
