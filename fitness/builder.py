@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from fitness.children import Child, Zygote
 from fitness.evaluation import Evaluation, Job, Verdict
-from fitness.sandbox import Policy, candidate_uid, state_dir
+from fitness.sandbox import ROOT, Policy, candidate_uid, state_dir
 
 BUILD_MEMORY_BYTES = 6 << 30
 BUILD_FILE_BYTES = 512 << 20
@@ -149,10 +151,8 @@ class Builder:
         return Verdict.LOAD_ERROR, f"its module {child.death()} while it was executed for the build: {why}"
 
     def _key(self, job: Job) -> str:
-        import torch
-
         digest = hashlib.sha256()
-        for part in (job.source, job.problem_source, torch.__version__, os.environ.get("CXX", "g++"), "1"):
+        for part in (job.source, job.problem_source, version("torch"), os.environ.get("CXX", "g++"), build_rules()):
             digest.update(part.encode() + b"\0")
         return digest.hexdigest()
 
@@ -164,6 +164,16 @@ class Builder:
             with contextlib.suppress(OSError):
                 if left_behind or time.time() - path.stat().st_mtime > _KEPT_S:
                     shutil.rmtree(path, ignore_errors=True)
+
+
+@cache
+def build_rules() -> str:
+    """Hex digest over how extensions are compiled: builds made by other rules are not reused."""
+    digest = hashlib.sha256()
+    for path in sorted([ROOT / "fitness" / "inline.py", *(ROOT / "fitness" / "slim").rglob("*")]):
+        if path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _is_alive(pid: int) -> bool:

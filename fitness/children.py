@@ -134,6 +134,7 @@ class Zygote:
             env=clean_environment(self._home, threads),
             cwd=self._home,
             stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         theirs.close()
         self._asking = threading.Lock()

@@ -28,10 +28,11 @@ from fitness.calls import CandidateFailed, raise_priority
 from fitness.children import Zygote
 from fitness.evaluation import Evaluation, Job, JudgeError
 from fitness.machine import cache_bytes, device_lock, device_name, judge_sha256
-from fitness.rounds import Bench, Plan, paired
+from fitness.rounds import FEWEST_ROUNDS, Bench, Plan, paired
 from fitness.sandbox import hide_from_others
 from fitness.session import Session
 from fitness.trial import Trial
+from problems.problem import ProblemError
 
 SESSIONS = 2
 """Problems kept ready at once; each may hold most of a GiB of secret inputs."""
@@ -97,6 +98,11 @@ class Judge:
             finally:
                 other.close()
                 other.child.discard()
+            if rounds.kept < FEWEST_ROUNDS // 2:
+                raise JudgeError(
+                    f"baseline {kind} of {job.problem}: {rounds.dropped} of {rounds.dropped + rounds.kept} rounds were "
+                    "disturbed by other load on the machine's CPUs; end other programs and try again"
+                )
             found = timing.summarise(rounds.kernel_ms, rounds.reference_ms)
             return {
                 "problem": job.problem,
@@ -149,14 +155,16 @@ def get_init_inputs():
 def main(descriptor: int, device: str, sandbox: str) -> None:
     """Answers requests until the socket closes."""
     hide_from_others()
-    os.setsid()
     raise_priority(os.getpid())
     channel = socket.socket(fileno=descriptor)
     threading.Thread(target=_end_with_controller, args=(channel.fileno(),), daemon=True).start()
     lines = channel.makefile("r", encoding="utf-8")
 
     def say(message: dict[str, Any]) -> None:
-        channel.sendall(json.dumps(message).encode() + b"\n")
+        try:
+            channel.sendall(json.dumps(message).encode() + b"\n")
+        except BrokenPipeError:
+            os._exit(0)  # the controller is gone
 
     def quiet(is_on: bool) -> None:
         say({"quiet": is_on})
@@ -177,6 +185,8 @@ def main(descriptor: int, device: str, sandbox: str) -> None:
                 say({"evaluation": judge.measure(job, request["artifact_dir"]).to_json()})
             else:
                 say({"baseline": judge.baseline(job, request["kind"])})
+        except ProblemError as error:
+            say({"error": str(error), "problem": True})
         except (JudgeError, CandidateFailed) as error:
             say({"error": str(error)})
     judge.close()

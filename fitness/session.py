@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from fitness import verify, wire
 from fitness.calls import Limits, Runner
 from fitness.children import Child, Zygote
-from fitness.evaluation import Job, JudgeError
+from fitness.evaluation import Job
 from fitness.sandbox import Policy, candidate_uid, state_dir
 from fitness.verify import Expected
 from fitness.wire import Layout, Segment
 from problems.inputs import FAMILIES
+from problems.problem import ProblemError
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +50,7 @@ class Session:
     def __init__(self, zygote: Zygote, job: Job, *, fenced: bool) -> None:
         """Loads the problem, draws the first checks and times the reference roughly: seconds.
 
-        Raises JudgeError when the problem's own code fails or its reference is too unstable to judge by.
+        Raises ProblemError when the problem's own code fails or its reference is too unstable to judge by.
         """
         self._zygote, self.job, self._fenced, self.calls = zygote, job, fenced, 1
         self.limits = Limits(max(job.timeout_s, 60.0), 2 * job.memory_bytes)
@@ -80,7 +81,7 @@ class Session:
             draws = [self._draw(family, is_copied, keep=True) for family in VERIFICATION if self._is_open(family)]
             self._verification[is_copied] = [draw for draw in draws if self._usable(draw)]
         if not any(draw.family == "own" for draw in self._verification[is_copied]):
-            raise JudgeError(
+            raise ProblemError(
                 f"problem {self.job.problem}: the reference's own fp32 result is off by more than 1% from fp64 on "
                 f"{100 * self.unusable.get('own', 1):.0f}% of its elements "
                 "(random, or numerically unstable); it cannot judge"
@@ -262,13 +263,13 @@ class _OracleClient:
         body = wire.read_exactly(self._done, wire.REPLY_BYTES, deadline)
         if body is None:
             self._child.kill()
-            raise JudgeError(f"the problem took longer than {self._limits.timeout_s:g} s at {doing}")
+            raise ProblemError(f"the problem took longer than {self._limits.timeout_s:g} s at {doing}")
         if not body:
             self._child.ended.wait(5)
-            raise JudgeError(f"the problem's process {self._child.death()} at {doing}: {self._last_line()}")
+            raise ProblemError(f"the problem's process {self._child.death()} at {doing}: {self._last_line()}")
         reply = wire.unpack_reply(body)
         if reply.kind == wire.FAILED:
-            raise JudgeError(f"the problem failed at {doing}: {reply.text}")
+            raise ProblemError(f"the problem failed at {doing}: {reply.text}")
 
     def _last_line(self) -> str:
         lines = self._child.log().strip().splitlines()

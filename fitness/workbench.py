@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -18,11 +19,14 @@ from fitness.builder import Artifact, Builder
 from fitness.children import Zygote
 from fitness.evaluation import Evaluation, Job, JudgeError
 from fitness.sandbox import ROOT, clean_environment, state_dir
+from problems.problem import ProblemError
 
 ANSWER_TIMEOUT_S = 1_800.0
 """Longest time for one measurement, baselines with torch.compile included."""
 START_TIMEOUT_S = 180.0
 FENCED_LEVELS = ("S2", "S3")
+_PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+"""The judge's own worker threads sleep at once after each operation; spinning, they would disturb the next window."""
 
 
 class Workbench:
@@ -54,8 +58,8 @@ class Workbench:
     def measure(self, job: Job, artifact: Artifact) -> Evaluation:
         """The judge's evaluation of a built candidate; one at a time per device.
 
-        Raises JudgeError when the judge, its device or the problem fails: never for the candidate's faults. The next
-        call then starts a new judge.
+        Raises JudgeError when the judge or its device fails (the next call then starts a new judge), and ProblemError
+        when the problem's own code does: never for the candidate's faults.
         """
         if artifact.failure is not None:
             return artifact.failure
@@ -97,7 +101,7 @@ class Workbench:
                 self._drop_judge()
                 raise
         if "error" in answer:
-            raise JudgeError(answer["error"])
+            raise (ProblemError if answer.get("problem") else JudgeError)(answer["error"])
         return answer
 
     def _listen(self, timeout_s: float) -> dict[str, Any]:
@@ -120,7 +124,10 @@ class Workbench:
     def _read(self, timeout_s: float) -> dict[str, Any]:
         assert self._channel is not None
         readable, _, _ = select.select([self._channel], [], [], timeout_s)
-        line = self._lines.readline() if readable else ""
+        line = ""
+        if readable:
+            with contextlib.suppress(ValueError, OSError):  # closed by another thread
+                line = self._lines.readline()
         if not line:
             raise JudgeError(
                 f"the judge process {'died' if readable else f'gave no answer within {timeout_s:.0f} s'}; "
@@ -136,8 +143,9 @@ class Workbench:
         self._judge = subprocess.Popen(
             [sys.executable, "-P", "-m", "fitness.judge", str(theirs.fileno()), self._device, self._sandbox],
             pass_fds=[theirs.fileno()],
-            env={**environment, "TMPDIR": tempfile.gettempdir(), "PYTHONPATH": str(ROOT)},
+            env={**environment, **_PASSIVE, "TMPDIR": tempfile.gettempdir(), "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         theirs.close()
         ready = self._read(START_TIMEOUT_S)
@@ -154,8 +162,9 @@ class Workbench:
     def _drop_judge(self) -> None:
         if self._channel is None:
             return
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer
         self._channel.close()
-        self._lines.close()
         self._channel = None
         try:
             self._judge.wait(10)

@@ -54,7 +54,10 @@ def main(descriptor: int) -> None:
 
 
 def _serve(channel: socket.socket, children: set[int]) -> bool:
-    message, descriptors, _, _ = socket.recv_fds(channel, MAX_REQUEST, MAX_DESCRIPTORS)
+    try:
+        message, descriptors, _, _ = socket.recv_fds(channel, MAX_REQUEST, MAX_DESCRIPTORS)
+    except ConnectionResetError:
+        return False
     if not message:
         return False
     pid = os.fork()

@@ -15,9 +15,7 @@ def objectives(evaluated: Evaluated) -> Objectives:
     """What the archive compares; a value that was not measured, or is NaN, counts as the worst."""
     evaluation = evaluated.evaluation
     values = (evaluation.kernel_ms, evaluation.peak_mem_bytes, evaluation.error_ratio)
-    kernel_ms, memory, error = (
-        math.inf if value is None or math.isnan(value) else float(value) for value in values
-    )
+    kernel_ms, memory, error = (math.inf if value is None or math.isnan(value) else float(value) for value in values)
     return kernel_ms, memory, error
 
 

@@ -144,13 +144,9 @@ def _refuse_path(path: Path, read_only: bool) -> None:
         )
     folder = path.resolve().parent
     if not folder.is_dir():
-        raise StoreError(
-            f"the folder {folder} of the database {path.name} does not exist. Create it, or name another."
-        )
+        raise StoreError(f"the folder {folder} of the database {path.name} does not exist. Create it, or name another.")
     if read_only and not path.exists():
-        raise StoreError(
-            f"there is no database at {path}. `kb-evolve run` creates one; --db names another file."
-        )
+        raise StoreError(f"there is no database at {path}. `kb-evolve run` creates one; --db names another file.")
     kind = file_system(path.resolve(), _mounts())
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreError(
@@ -164,9 +160,7 @@ def _refuse_path(path: Path, read_only: bool) -> None:
 
 def _refuse_unwritable(path: Path, folder: Path) -> None:
     if path.exists() and not _writable(path):
-        raise StoreError(
-            f"{path} is read-only for this user. Make it writable, or name another file with --db."
-        )
+        raise StoreError(f"{path} is read-only for this user. Make it writable, or name another file with --db.")
     if not _writable(folder):
         raise StoreError(
             f"the folder {folder} is read-only for this user, and the database {path.name} needs its -wal "
@@ -183,9 +177,7 @@ def _refuse_other_formats(path: Path) -> None:
         with path.open("rb") as file:
             head = file.read(len(MAGIC))
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be read: {error.strerror}. Make it readable, or name another file."
-        ) from error
+        raise StoreError(f"{path} cannot be read: {error.strerror}. Make it readable, or name another file.") from error
     if head and head != MAGIC:
         raise StoreError(
             f"{path} is not a SQLite database: it begins with {head!r}, expected {MAGIC!r}; nothing was "

@@ -101,8 +101,6 @@ AXES: Mapping[str, Axis] = {
 }
 
 
-def coordinates(
-    evaluated: Evaluated, axes: tuple[str, ...], edges: Mapping[str, tuple[float, ...]]
-) -> Coordinates:
+def coordinates(evaluated: Evaluated, axes: tuple[str, ...], edges: Mapping[str, tuple[float, ...]]) -> Coordinates:
     """The cell of `evaluated`; `edges` replaces an axis's own edges where it names one. `()` for no axes."""
     return tuple(bisect_right(edges.get(name, AXES[name].edges), AXES[name].read(evaluated)) for name in axes)

@@ -66,9 +66,7 @@ class Island:
         """
         if self.best is None:
             if self.seed is None:
-                raise ValueError(
-                    f"island {self.number} was told no candidate yet. Tell its seed before asking."
-                )
+                raise ValueError(f"island {self.number} was told no candidate yet. Tell its seed before asking.")
             return self.seed
         draw = rng.random()
         if draw < config.exploit:

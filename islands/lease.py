@@ -130,9 +130,7 @@ class Lease:
         self._thread.join()
         try:
             self._store.release_lease(self._run_id)
-        except (
-            StoreError
-        ) as failure:  # must not hide the block's own exception; a dead owner's lease is free anyway
+        except StoreError as failure:  # must not hide the block's own exception; a dead owner's lease is free anyway
             log.warning("lease not released", extra={"run": self._run_id, "error": str(failure)})
 
     def beat(self) -> None:

@@ -69,9 +69,7 @@ def _without_docstrings(tokens: list[tokenize.TokenInfo]) -> list[tokenize.Token
     tokens = [one for one in tokens if one.type not in silent]
     kept, before = [], token.NEWLINE
     for one, after in zip(tokens, [*tokens[1:], None], strict=True):
-        alone = (
-            before in (token.NEWLINE, token.INDENT, token.DEDENT) and after and after.type == token.NEWLINE
-        )
+        alone = before in (token.NEWLINE, token.INDENT, token.DEDENT) and after and after.type == token.NEWLINE
         if one.type == token.STRING and alone:
             continue
         kept.append(one)

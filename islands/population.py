@@ -86,9 +86,7 @@ class Population:
     def seed_candidates(self, source: str, backend: str) -> list[Candidate]:
         """The run's first candidates: the same source once per island, numbered from 0."""
         return [
-            Candidate(
-                f"{self.run_id}-{number:06d}", number, number, generation=0, backend=backend, source=source
-            )
+            Candidate(f"{self.run_id}-{number:06d}", number, number, generation=0, backend=backend, source=source)
             for number in range(self.config.islands)
         ]
 
@@ -101,13 +99,9 @@ class Population:
         """
         candidate = evaluated.candidate
         if candidate.id in self._family:
-            raise ValueError(
-                f"candidate {candidate.id} was told before; telling it twice would count it twice"
-            )
+            raise ValueError(f"candidate {candidate.id} was told before; telling it twice would count it twice")
         if not 0 <= candidate.island < len(self._islands):
-            raise ValueError(
-                f"candidate {candidate.id} is of island {candidate.island}, have {len(self._islands)}"
-            )
+            raise ValueError(f"candidate {candidate.id} is of island {candidate.island}, have {len(self._islands)}")
         self._family.add(evaluated)
         island = self._islands[candidate.island]
         island.tell(evaluated, self._cell(evaluated) if evaluated.evaluation.is_correct else None)
@@ -135,9 +129,7 @@ class Population:
         """
         island = self._islands[number % len(self._islands)]
         seed = f"{self.seed}:{number}"
-        rng = Random(
-            f"{seed}:ask"
-        )  # not Random(seed): the mutator draws from that, and must not repeat our draws
+        rng = Random(f"{seed}:ask")  # not Random(seed): the mutator draws from that, and must not repeat our draws
         parent = island.parent(rng, self.config)
         return Ticket(
             number,
@@ -168,9 +160,7 @@ class Population:
     @property
     def cells(self) -> dict[tuple[int, Coordinates], Evaluated]:
         """The elite of each occupied cell, by island and coordinates."""
-        return {
-            (island.number, cell): elite for island in self._islands for cell, elite in island.cells.items()
-        }
+        return {(island.number, cell): elite for island in self._islands for cell, elite in island.cells.items()}
 
     def digest(self) -> str:
         """Hex digest of the whole state: equal for populations that will answer every `ask` the same."""

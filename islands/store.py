@@ -82,8 +82,7 @@ class Store:
         found = [row["integrity_check"] for row in self._rows("PRAGMA integrity_check")]
         broken = self._rows("PRAGMA foreign_key_check")
         return [text for text in found if text != "ok"] + [
-            f"row {row['rowid']} of {row['table']} refers to a missing row of {row['parent']}"
-            for row in broken
+            f"row {row['rowid']} of {row['table']} refers to a missing row of {row['parent']}" for row in broken
         ]
 
     # Runs
@@ -141,9 +140,7 @@ class Store:
         attempt was never opened or is already closed.
         """
         if outcome not in OUTCOMES:
-            raise StoreError(
-                f"outcome of attempt {number} must be one of {', '.join(OUTCOMES)}, found {outcome!r}"
-            )
+            raise StoreError(f"outcome of attempt {number} must be one of {', '.join(OUTCOMES)}, found {outcome!r}")
         values = {
             "run_id": run_id,
             "number": number,
@@ -173,9 +170,7 @@ class Store:
         try:
             sha256 = candidate.source_sha256
         except UnicodeEncodeError as error:
-            raise StoreError(
-                f"source of candidate {candidate.id} is not valid Unicode: {error}. Refuse it."
-            ) from error
+            raise StoreError(f"source of candidate {candidate.id} is not valid Unicode: {error}. Refuse it.") from error
         with self._write(f"add candidate {candidate.id}", run_id):
             self._append_source("sources", sha256, candidate.source)
             self._insert("candidates", records.row_of(run_id, candidate, sha256))
@@ -191,9 +186,7 @@ class Store:
         """
         with self._write(f"tell candidate {candidate_id} its evaluation", run_id):
             self._refuse_foreign(run_id, candidate_id, evaluation, key)
-            told = self._rows(
-                "SELECT coalesce(max(position) + 1, 0) AS n FROM tellings WHERE run_id = ?", [run_id]
-            )
+            told = self._rows("SELECT coalesce(max(position) + 1, 0) AS n FROM tellings WHERE run_id = ?", [run_id])
             values = {"run_id": run_id, "position": told[0]["n"], "candidate_id": candidate_id}
             evaluation_id = self._append_evaluation(run_id, evaluation, key)
             self._insert("tellings", values | {"evaluation_id": evaluation_id, "told_at": utc_now()})
@@ -205,9 +198,7 @@ class Store:
             [candidate_id, run_id],
         )
         if not rows:
-            raise StoreError(
-                f"run {run_id} in {self.path} has no candidate {candidate_id}. Add it before telling."
-            )
+            raise StoreError(f"run {run_id} in {self.path} has no candidate {candidate_id}. Add it before telling.")
         expected = (rows[0]["source_sha256"], rows[0]["problem_sha256"])
         if expected != tuple(key[:2]) or evaluation.source_sha256 != expected[0]:
             raise StoreError(
@@ -223,9 +214,7 @@ class Store:
         rows = self._rows(f"SELECT id FROM evaluations WHERE {same}", values)
         if rows:
             return int(rows[0]["id"])
-        return self._insert(
-            "evaluations", values | {"run_id": run_id, "document": document, "evaluated_at": utc_now()}
-        )
+        return self._insert("evaluations", values | {"run_id": run_id, "document": document, "evaluated_at": utc_now()})
 
     def find_evaluation(self, key: Key) -> Evaluation | None:
         """The newest evaluation under `key` in any run of the file, or None.
@@ -264,9 +253,7 @@ class Store:
         )
         if len(rows) > 1 and rows[0]["id"] != id_or_prefix:
             several = ", ".join(row["id"] for row in rows)
-            raise StoreError(
-                f"several candidates begin with {id_or_prefix!r}: {several}, ... Give more of the id."
-            )
+            raise StoreError(f"several candidates begin with {id_or_prefix!r}: {several}, ... Give more of the id.")
         return candidate_of(rows[0]) if rows else None
 
     def evaluated(self, candidate_id: str) -> Evaluated | None:
@@ -286,9 +273,7 @@ class Store:
         of_run = {"run": run_id}
         attempts = {row["name"]: row["n"] for row in self._rows(records.OUTCOME_COUNTS, of_run)}
         verdicts = {row["name"]: row["n"] for row in self._rows(records.VERDICT_COUNTS, of_run)}
-        return Counts(
-            attempts, verdicts, told=sum(verdicts.values()), **self._rows(records.TOTALS, of_run)[0]
-        )
+        return Counts(attempts, verdicts, told=sum(verdicts.values()), **self._rows(records.TOTALS, of_run)[0])
 
     # Events
 
@@ -300,9 +285,7 @@ class Store:
 
     def events(self, run_id: str) -> list[Event]:
         """All events, oldest first."""
-        rows = self._rows(
-            "SELECT run_id, kind, fields, at FROM events WHERE run_id = ? ORDER BY id", [run_id]
-        )
+        rows = self._rows("SELECT run_id, kind, fields, at FROM events WHERE run_id = ? ORDER BY id", [run_id])
         return [Event(**row | {"fields": decode(row["fields"])}) for row in rows]
 
     # Leases
@@ -373,9 +356,7 @@ class Store:
         except sqlite3.IntegrityError as error:
             raise StoreError(f"cannot {what} in {self.path}: {error}: {broken(error)}") from error
         except OverflowError as error:
-            raise StoreError(
-                f"cannot {what} in {self.path}: {error}. Use integers of at most 64 bits."
-            ) from error
+            raise StoreError(f"cannot {what} in {self.path}: {error}. Use integers of at most 64 bits.") from error
 
     def _rows(self, sql: str, values: Any = ()) -> list[dict[str, Any]]:
         with self._lock, self._ours():

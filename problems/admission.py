@@ -49,9 +49,7 @@ class AuditSkipped(Exception):
     """Why a problem was not audited."""
 
 
-def audit(
-    get_inputs: Callable[[], list[Any]], forward: Callable[..., Outputs], budget_s: float
-) -> list[Finding]:
+def audit(get_inputs: Callable[[], list[Any]], forward: Callable[..., Outputs], budget_s: float) -> list[Finding]:
     """Findings for every trick on the own draws, and on normal draws for those that pass there.
 
     `forward` takes the inputs and returns the output's tensors (complex ones as their real view). Raises
@@ -66,9 +64,7 @@ def audit(
     first = [output.clone() for output in forward(*own(OTHER_SEED))]
     planned_s = (time.monotonic() - started) * RUNS
     if planned_s > budget_s:
-        raise AuditSkipped(
-            f"skipped: it would take about {planned_s:.0f} s on this CPU, more than {budget_s:.0f} s"
-        )
+        raise AuditSkipped(f"skipped: it would take about {planned_s:.0f} s on this CPU, more than {budget_s:.0f} s")
     mean = [output.float() for output in first]
     for seed in range(OTHER_SEED + 1, OTHER_SEED + OTHER_DRAWS):
         mean = [total + output.float() for total, output in zip(mean, forward(*own(seed)), strict=True)]
@@ -100,9 +96,7 @@ def _identity(inputs: list[Any], reference: Outputs) -> Outputs | None:
     """For each output the input of its form that comes closest; None where there is no such input."""
     answers = []
     for ref in reference:
-        alike = [
-            x for x in inputs if isinstance(x, torch.Tensor) and (x.shape, x.dtype) == (ref.shape, ref.dtype)
-        ]
+        alike = [x for x in inputs if isinstance(x, torch.Tensor) and (x.shape, x.dtype) == (ref.shape, ref.dtype)]
         if not alike:
             return None
         answers.append(min(alike, key=lambda x: compare(ref, x)[1]))

@@ -150,9 +150,7 @@ def read_source(path: Path) -> str:
     try:
         source = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ProblemError(
-            f"{path} is not UTF-8 text: byte {error.start} is {content[error.start]:#04x}"
-        ) from error
+        raise ProblemError(f"{path} is not UTF-8 text: byte {error.start} is {content[error.start]:#04x}") from error
     _refuse_empty(source, str(path))
     return source
 

@@ -120,9 +120,7 @@ def _fill_edge(flat: torch.Tensor, finfo: torch.finfo, generator: torch.Generato
     named = {"tiny": finfo.tiny, "-tiny": -finfo.tiny, "eps": finfo.eps, "large": large, "-large": -large}
     values = [named[edge] if isinstance(edge, str) else edge for edge in EDGES]
     table = torch.tensor(values, dtype=flat.dtype, device=flat.device)
-    chosen = torch.randint(
-        len(values), flat.shape, generator=generator, dtype=torch.int32, device=flat.device
-    )
+    chosen = torch.randint(len(values), flat.shape, generator=generator, dtype=torch.int32, device=flat.device)
     return table[chosen]
 
 

@@ -42,9 +42,7 @@ def find(ref: str, root: str | Path) -> Entry:
     """
     match = REFERENCE.fullmatch(ref)
     if match is None:
-        raise ProblemError(
-            f"expected a KernelBench reference such as level1/19 or level1/19_ReLU, found {ref!r}"
-        )
+        raise ProblemError(f"expected a KernelBench reference such as level1/19 or level1/19_ReLU, found {ref!r}")
     level, number = int(match["level"]), int(match["number"])
     entries = list(_entries(Path(root).expanduser(), level))
     named = [entry for entry in entries if entry.number == number]
@@ -79,9 +77,7 @@ def _entries(root: Path, level: int) -> Iterator[Entry]:
         for file in _parquet_files(root) if not entries else ():
             entries += _rows(file, level)
     else:
-        raise ProblemError(
-            f"no KernelBench at {root}: expected a checkout, a parquet file or a folder of them"
-        )
+        raise ProblemError(f"no KernelBench at {root}: expected a checkout, a parquet file or a folder of them")
     if not entries:
         raise ProblemError(
             f"no problems of level {level} in {root}: expected KernelBench/level{level}/19_ReLU.py or "
@@ -115,9 +111,7 @@ def _read_parquet(file: Path) -> list[dict[str, Any]]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise ProblemError(
-            f"reading {file} needs pyarrow, which is not installed: pip install pyarrow"
-        ) from error
+        raise ProblemError(f"reading {file} needs pyarrow, which is not installed: pip install pyarrow") from error
     try:
         found = pyarrow.parquet.read_schema(file).names
         missing = [column for column in COLUMNS if column not in found]
@@ -135,6 +129,4 @@ def _number(value: Any, file: Path) -> int:
     try:
         return int(value)
     except (TypeError, ValueError) as error:
-        raise ProblemError(
-            f"{file}: expected whole numbers in level and problem_id, found {value!r}"
-        ) from error
+        raise ProblemError(f"{file}: expected whole numbers in level and problem_id, found {value!r}") from error

@@ -33,9 +33,7 @@ def inputs_of(program: Program) -> list[Any]:
         if not isinstance(inputs, (list, tuple)):
             raise NotAProblem(f"expected a list of forward's arguments, found {type(inputs).__name__}")
         if not any(isinstance(value, torch.Tensor) for value in inputs):
-            raise NotAProblem(
-                f"expected at least one tensor among forward's arguments, found {inputs!r:.200}"
-            )
+            raise NotAProblem(f"expected at least one tensor among forward's arguments, found {inputs!r:.200}")
     return list(inputs)
 
 
@@ -183,6 +181,4 @@ def _tensors(value: Any) -> list[torch.Tensor]:
         return [value]
     if isinstance(value, dict):
         value = list(value.values())
-    return (
-        [tensor for entry in value for tensor in _tensors(entry)] if isinstance(value, (list, tuple)) else []
-    )
+    return [tensor for entry in value for tensor in _tensors(entry)] if isinstance(value, (list, tuple)) else []

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import psutil
@@ -54,8 +55,8 @@ def main(problem: str, kills: int, evaluations: int, seed: int, out: Path) -> No
     sys.exit(1 if bad or finished.returncode or not found["equals_replay"] else 0)
 
 
-def _kill_again_and_again(command: list[str], db: Path, kills: int, moments: random.Random) -> dict[str, int]:
-    found = {"kills": kills, "lost": 0, "told_twice": 0, "processes_left": 0, "segments_left": 0}
+def _kill_again_and_again(command: list[str], db: Path, kills: int, moments: random.Random) -> dict[str, Any]:
+    found: dict[str, Any] = {"kills": kills, "lost": 0, "told_twice": 0, "processes_left": 0, "segments_left": 0}
     told: list[str] = []
     for index in range(kills):
         segments = _segments()

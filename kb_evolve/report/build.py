@@ -91,9 +91,7 @@ def page_context(
         "problem_source": source_text(run.problem_source),
         **_tables(history, attempts),
         "environment": _environment(run, winner, history),
-        "config": visible(
-            json.dumps({"budget": run.budget, "config": run.config}, indent=2, default=str), 40_000
-        ),
+        "config": visible(json.dumps({"budget": run.budget, "config": run.config}, indent=2, default=str), 40_000),
     }
 
 
@@ -142,9 +140,7 @@ def _headline(winner: Evaluated, history: series.History) -> dict[str, str]:
 def _no_best(history: series.History) -> str:
     if not history:
         return "Nothing has been evaluated yet."
-    counts = ", ".join(
-        f"{count} {verdict.value}" for verdict, count in series.verdict_counts(history).items()
-    )
+    counts = ", ".join(f"{count} {verdict.value}" for verdict, count in series.verdict_counts(history).items())
     return f"{len(history)} evaluated: {counts}."
 
 
@@ -170,9 +166,7 @@ def _alternatives(winner: Evaluated | None, stages: Mapping[str, int]) -> dict[s
     return {
         "progress": f"Best speedup by evaluation number; it ends at {reached}.",
         "pareto": "Scatter of kernel time against peak memory; the table below lists the front.",
-        "funnel": "Candidates by stage: "
-        + ", ".join(f"{name} {count}" for name, count in stages.items())
-        + ".",
+        "funnel": "Candidates by stage: " + ", ".join(f"{name} {count}" for name, count in stages.items()) + ".",
     }
 
 
@@ -183,14 +177,10 @@ def _lineage(history: series.History) -> dict[str, Any]:
     if not steps:
         return {"steps": [], "lineage_sentence": ""}
     first, last = steps[0].evaluated, steps[-1].evaluated
-    sentence = (
-        f"{len(steps) - 1} steps from generation {first.candidate.generation}; the largest one is opened."
-    )
+    sentence = f"{len(steps) - 1} steps from generation {first.candidate.generation}; the largest one is opened."
     if first.evaluation.speedup and last.evaluation.speedup and len(steps) > 1:
         factor = speedup_text(last.evaluation.speedup / first.evaluation.speedup)
-        sentence = (
-            f"{len(steps) - 1} steps made the first program {factor} as fast; the largest one is opened."
-        )
+        sentence = f"{len(steps) - 1} steps made the first program {factor} as fast; the largest one is opened."
     return {
         "steps": shown,
         "lineage_sentence": sentence if len(steps) > 1 else "The first program is the best one.",

@@ -49,9 +49,7 @@ RASTER_ABOVE = 3_000
 """Points beyond which a scatter in an SVG is an embedded picture, to keep the file small."""
 
 
-def write_figures(
-    title: str, history: series.History, attempts: Sequence[Attempt], out_dir: Path
-) -> dict[str, Path]:
+def write_figures(title: str, history: series.History, attempts: Sequence[Attempt], out_dir: Path) -> dict[str, Path]:
     """`progress`, `pareto` and `funnel`, each as .png and .svg in `out_dir`: {file name: path}."""
     import matplotlib
 
@@ -80,9 +78,7 @@ def progress(title: str, history: series.History) -> Figure:
     numbers, lows = _stairs(corners, [corner.low for corner in corners], end)
     _, highs = _stairs(corners, [corner.high for corner in corners], end)
     _, speedups = _stairs(corners, [corner.speedup for corner in corners], end)
-    axes.fill_between(
-        numbers, lows, highs, step="post", color=BEST, alpha=0.2, lw=0, label="its 95% interval"
-    )
+    axes.fill_between(numbers, lows, highs, step="post", color=BEST, alpha=0.2, lw=0, label="its 95% interval")
     axes.step(numbers, speedups, where="post", color=BEST, lw=2.4, label="best so far", zorder=4)
     _mark_ends(axes, points[0], corners[-1], end)
     _speedup_axis(axes, points, end)
@@ -180,9 +176,7 @@ def _save(figure: Figure, stem: Path) -> list[Path]:
     return paths
 
 
-def _stairs(
-    corners: Sequence[series.Point], heights: Sequence[float], end: int
-) -> tuple[list[int], list[float]]:
+def _stairs(corners: Sequence[series.Point], heights: Sequence[float], end: int) -> tuple[list[int], list[float]]:
     """The corners' numbers and heights, the last height carried on to the last evaluation."""
     return [corner.number for corner in corners] + [end], [*heights, heights[-1]]
 
@@ -227,9 +221,7 @@ def _mark_ends(axes: Axes, first: series.Point, last: series.Point, end: int) ->
         path_effects=_halo(),
         zorder=6,
     )
-    axes.scatter(
-        [first.number], [first.speedup], marker="D", s=46, color=OKABE_ITO[5], zorder=5, label="first (seed)"
-    )
+    axes.scatter([first.number], [first.speedup], marker="D", s=46, color=OKABE_ITO[5], zorder=5, label="first (seed)")
     axes.annotate(
         speedup_text(last.speedup, (last.low, last.high)),
         (end, last.speedup),
@@ -286,13 +278,7 @@ def _ordered_legend(axes: Axes) -> tuple[list[Any], list[str]]:
 
 def _memory_unit(placed: series.History) -> tuple[str, int]:
     largest = max(each.evaluation.peak_mem_bytes or 0 for each in placed)
-    return (
-        ("GiB", 1 << 30)
-        if largest >= 4 << 30
-        else ("MiB", 1 << 20)
-        if largest >= 1 << 20
-        else ("KiB", 1 << 10)
-    )
+    return ("GiB", 1 << 30) if largest >= 4 << 30 else ("MiB", 1 << 20) if largest >= 1 << 20 else ("KiB", 1 << 10)
 
 
 def _error_colour(each: Any) -> float:

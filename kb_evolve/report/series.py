@@ -223,11 +223,7 @@ def cost_usd(attempts: Sequence[Attempt]) -> float:
 
 def _point(number: int, each: Evaluated) -> Point:
     evaluation = each.evaluation
-    assert (
-        evaluation.speedup is not None
-        and evaluation.speedup_ci is not None
-        and evaluation.kernel_ms is not None
-    )
+    assert evaluation.speedup is not None and evaluation.speedup_ci is not None and evaluation.kernel_ms is not None
     low, high = evaluation.speedup_ci
     candidate = each.candidate
     return Point(number, candidate.id, candidate.island, evaluation.speedup, low, high, evaluation.kernel_ms)

@@ -48,9 +48,7 @@ def _step_line(step: series.Step) -> str:
     gain = f"x{step.gain:.2f}{' ' if step.is_clear else '~'}" if step.gain is not None else "start "
     reached = speedup_text(evaluation.speedup) if evaluation.is_correct else evaluation.verdict.value
     rationale = one_line(candidate.rationale, 100)
-    return (
-        f"  {gain:>8} {reached:>7}  {one_line(candidate.mutator, 24)}{': ' + rationale if rationale else ''}"
-    )
+    return f"  {gain:>8} {reached:>7}  {one_line(candidate.mutator, 24)}{': ' + rationale if rationale else ''}"
 
 
 def _no_best(history: series.History) -> str:

@@ -43,9 +43,7 @@ def ms_text(milliseconds: float | None) -> str:
         return "–"
     if milliseconds < 1:
         return f"{_significant(milliseconds * 1e3)} us"
-    return (
-        f"{_significant(milliseconds)} ms" if milliseconds < 1e3 else f"{_significant(milliseconds / 1e3)} s"
-    )
+    return f"{_significant(milliseconds)} ms" if milliseconds < 1e3 else f"{_significant(milliseconds / 1e3)} s"
 
 
 def bytes_text(count: float | None) -> str:

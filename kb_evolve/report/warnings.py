@@ -30,9 +30,7 @@ def _sandbox(history: series.History) -> list[str]:
     weak = sorted(level for level in levels if level and not level.startswith(SAFE_SANDBOXES))
     shown = ", ".join(one_line(level, 20) for level in weak)
     return (
-        [f"Sandbox level {shown} (below S2): a hostile candidate could have falsified these results."]
-        if weak
-        else []
+        [f"Sandbox level {shown} (below S2): a hostile candidate could have falsified these results."] if weak else []
     )
 
 
@@ -44,9 +42,7 @@ def _findings(config: Mapping[str, Any]) -> list[str]:
             found.append(f"The problem's audit says: {one_line(finding, 300)}")
         elif finding.get("passes"):
             trick, family = (one_line(finding.get(name, "?"), 40) for name in ("trick", "family"))
-            found.append(
-                f"The problem is degenerate: `{trick}`, which computes nothing, passes on {family} inputs."
-            )
+            found.append(f"The problem is degenerate: `{trick}`, which computes nothing, passes on {family} inputs.")
     return found
 
 
@@ -75,9 +71,7 @@ def _winner(winner: Evaluated) -> list[str]:
         )
     if high - low > WIDE * evaluation.speedup:
         share = (high - low) / evaluation.speedup
-        found.append(
-            f"The best speedup's 95% interval is {share:.0%} of it wide: measure again on a quieter machine."
-        )
+        found.append(f"The best speedup's 95% interval is {share:.0%} of it wide: measure again on a quieter machine.")
     if evaluation.kernelbench_correct is False:
         found.append("KernelBench's own fixed-tolerance rule would refuse the best kernel.")
     if evaluation.labels:

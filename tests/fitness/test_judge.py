@@ -12,7 +12,7 @@ import pytest
 
 from fitness.evaluation import Evaluation, Job, Verdict
 
-SCALED_TANH = textwrap.dedent('''
+SCALED_TANH = textwrap.dedent("""
     import torch
     import torch.nn as nn
 
@@ -30,10 +30,10 @@ SCALED_TANH = textwrap.dedent('''
 
     def get_init_inputs():
         return [2048]
-''')
+""")
 """An elementwise problem whose weights are constant at first: a dropped bias would not show without variation."""
 
-HONEST = textwrap.dedent('''
+HONEST = textwrap.dedent("""
     import torch
     import torch.nn as nn
 
@@ -49,7 +49,7 @@ HONEST = textwrap.dedent('''
 
         def forward(self, x):
             return torch.tanh(torch.addcmul(self.bias, x, self.scale))
-''')
+""")
 
 
 def variant(body: str, head: str = "") -> str:
@@ -58,7 +58,6 @@ def variant(body: str, head: str = "") -> str:
     source = HONEST.replace("        return torch.tanh(torch.addcmul(self.bias, x, self.scale))", lines)
     assert source != HONEST
     return textwrap.dedent(head) + source
-
 
 
 @pytest.fixture
@@ -173,7 +172,10 @@ OTHER = {
         "MiB",
     ),
     "writes rubbish on the judge's pipe": (
-        variant("for fd in range(3, 64):\n    try: os.write(fd, b'correct' * 2000)\n    except OSError: pass\nreturn x", "import os"),
+        variant(
+            "for fd in range(3, 64):\n    try: os.write(fd, b'correct' * 2000)\n    except OSError: pass\nreturn x",
+            "import os",
+        ),
         Verdict.CONTRACT,
         "",
     ),
@@ -231,7 +233,8 @@ CFLAGS = ["-O2"]
 SOURCE = r'''
 #include <cmath>
 #include <cstdint>
-extern "C" void scaled_tanh(const float* x, const float* scale, const float* bias, float* out, int64_t rows, int64_t width) {
+extern "C" void scaled_tanh(const float* x, const float* scale, const float* bias, float* out,
+                            int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; ++r)
         for (int64_t c = 0; c < width; ++c)
             out[r * width + c] = std::tanh(x[r * width + c] * scale[c] + bias[c]);

@@ -32,8 +32,11 @@ def test_every_attack_of_the_probe_fails_here_and_the_level_says_so(zygote):
 
 
 def test_the_same_attacks_succeed_without_the_fence(zygote):
-    child = zygote.spawn("attack", {"secret": __file__, "outside": "/tmp", "port": 9, "victim": os.getpid()},
-                         private_policy((), processes=True, fenced=False))
+    child = zygote.spawn(
+        "attack",
+        {"secret": __file__, "outside": "/tmp", "port": 9, "victim": os.getpid()},
+        private_policy((), processes=True, fenced=False),
+    )
     child.ended.wait(30)
     log = child.log()
     child.discard()

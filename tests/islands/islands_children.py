@@ -72,9 +72,7 @@ def step(store: Store, candidate: makers.Candidate) -> None:
 
 def tell(store: Store, candidate: makers.Candidate) -> None:
     speedup = 1 + Random(candidate.number).random()
-    store.add_evaluation(
-        "run00000", candidate.id, makers.evaluation(candidate, speedup), makers.key(candidate)
-    )
+    store.add_evaluation("run00000", candidate.id, makers.evaluation(candidate, speedup), makers.key(candidate))
     say(f"told {candidate.number}")
 
 

@@ -65,9 +65,7 @@ def evaluation(of: Candidate, speedup: float | None, spread: float = 0.01, **cha
 
 def evaluated(number: int, speedup: float | None, spread: float = 0.01, **changes: Any) -> Evaluated:
     """`changes` go to the evaluation where it has a field of that name, else to the candidate."""
-    own = {
-        name: value for name, value in changes.items() if name in Evaluation.__slots__ and name != "source"
-    }
+    own = {name: value for name, value in changes.items() if name in Evaluation.__slots__ and name != "source"}
     new = candidate(number, **{name: value for name, value in changes.items() if name not in own})
     return Evaluated(new, evaluation(new, speedup, spread, **own))
 

@@ -37,9 +37,7 @@ def test_the_front_is_what_no_other_candidate_dominates(make, values):
     told = points(make, values)
     front = pareto(told)
     expected = {
-        objectives(one)
-        for one in told
-        if not any(dominates(objectives(other), objectives(one)) for other in told)
+        objectives(one) for one in told if not any(dominates(objectives(other), objectives(one)) for other in told)
     }
     assert {objectives(one) for one in front} == expected
     assert len(front) == len(expected)

@@ -47,9 +47,7 @@ def test_a_new_file_is_marked_as_ours_at_the_current_version(path):
 
 
 def test_an_open_store_writes_ahead_and_waits_for_the_disk(store):
-    values = {
-        name: store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "foreign_keys")
-    }
+    values = {name: store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "foreign_keys")}
     assert values == {"synchronous": 2, "foreign_keys": 1}
 
 
@@ -103,9 +101,7 @@ def test_another_programs_database_is_refused_and_left_alone(path, read_only):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize(
-    "content", [b"# a text file that somebody named .db\n", b"x", b"SQLite format 2\0" * 8]
-)
+@pytest.mark.parametrize("content", [b"# a text file that somebody named .db\n", b"x", b"SQLite format 2\0" * 8])
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path, content, read_only):
     path.write_bytes(content)
@@ -194,9 +190,7 @@ def test_a_folder_that_may_not_be_entered_is_refused(path, make, as_nobody):
     path.parent.chmod(0o700)
     if os.getuid() != 0:
         path.parent.chmod(0o000)
-    assert re.match(
-        r"StoreError .*kb\.db cannot be reached: .*Permission denied", as_nobody(path, read_only=True)
-    )
+    assert re.match(r"StoreError .*kb\.db cannot be reached: .*Permission denied", as_nobody(path, read_only=True))
     path.parent.chmod(0o700)
 
 
@@ -304,9 +298,7 @@ def test_an_older_version_is_not_migrated_by_a_reader(path, make):
 def test_a_full_disk_is_an_error_that_keeps_what_was_acknowledged(path, make):
     with open_store(path) as store:
         store.create_run(make.run())
-        store._db.execute(
-            f"PRAGMA max_page_count = {store._db.execute('PRAGMA page_count').fetchone()[0] + 20}"
-        )
+        store._db.execute(f"PRAGMA max_page_count = {store._db.execute('PRAGMA page_count').fetchone()[0] + 20}")
         kept = 0
         with pytest.raises(StoreError, match=r"kb\.db.*SQLITE_FULL.*the disk is full"):
             for kept in range(1000):

@@ -78,9 +78,7 @@ def test_a_reused_pid_is_not_the_owner(store):
         pass
 
 
-@pytest.mark.parametrize(
-    ("age_s", "free"), [(0, False), (STALE_S - 20, False), (STALE_S + 1, True), (-3600, False)]
-)
+@pytest.mark.parametrize(("age_s", "free"), [(0, False), (STALE_S - 20, False), (STALE_S + 1, True), (-3600, False)])
 def test_an_owner_on_another_host_lives_while_its_heartbeat_is_young(store, age_s, free):
     distant = dataclasses.replace(this_process(), place="elsewhere", host="far", beat_at=time.time() - age_s)
     store.take_lease("run00000", distant)

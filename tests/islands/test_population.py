@@ -154,9 +154,7 @@ def test_parents_come_in_the_configured_mix(grow, mix, expected):
 
 
 def test_inspirations_are_distinct_members_best_first_and_not_the_parent(grow):
-    told: list[Any] = [
-        (number, 1.0 + number / 10, {"features": {"threads": number}}) for number in range(1, 9)
-    ]
+    told: list[Any] = [(number, 1.0 + number / 10, {"features": {"threads": number}}) for number in range(1, 9)]
     told += [(number, 1.0, {"source": "x = 8\n", "features": {"threads": 20 + number}}) for number in (9, 10)]
     edges = {"threads": tuple(range(1, 40))}
     population = grow(told, axes=("threads",), edges=edges, inspirations=4, **LONE)
@@ -208,9 +206,7 @@ def test_a_migrant_keeps_its_lineage_and_goes_on_round_the_ring(grow):
 
 
 def test_an_island_alone_does_not_migrate_to_itself(grow):
-    assert (
-        grow([(number, 1.0 + number) for number in range(20)], islands=1, migration_every=2).migrations == []
-    )
+    assert grow([(number, 1.0 + number) for number in range(20)], islands=1, migration_every=2).migrations == []
 
 
 def test_several_migrants_are_the_best_and_the_next_best_elites(grow):

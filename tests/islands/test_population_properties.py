@@ -89,9 +89,7 @@ def test_nobody_counts_twice_and_only_the_correct_become_elites(make, told, conf
         assert len({one.candidate.id for one in elites}) == len(elites)
         assert all(one.evaluation.is_correct for one in elites)
         assert (island.best is None) == (not elites)
-    assert len({(event.target, event.candidate_id) for event in population.migrations}) == len(
-        population.migrations
-    )
+    assert len({(event.target, event.candidate_id) for event in population.migrations}) == len(population.migrations)
 
 
 @settings(max_examples=40, deadline=None)

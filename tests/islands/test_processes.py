@@ -32,9 +32,7 @@ def test_processes_that_append_at_once_lose_nothing_and_share_no_position(closed
         assert sorted(one.candidate.number for one in store.history("run00000")) == list(range(120))
         assert sorted(one.candidate.number for one in store.history("run00001")) == list(range(60))
         with sqlite3.connect(closed) as raw:
-            positions = raw.execute(
-                "SELECT position FROM tellings WHERE run_id = 'run00000' ORDER BY position"
-            )
+            positions = raw.execute("SELECT position FROM tellings WHERE run_id = 'run00000' ORDER BY position")
             assert [position for (position,) in positions] == list(range(120))
             assert raw.execute("SELECT count(*) FROM evaluations").fetchone() == (50,)
         assert store.check() == []

@@ -244,9 +244,7 @@ def test_a_key_of_another_length_is_refused(store):
 
 
 def test_the_newest_evaluation_is_found_and_one_without_a_verdict_never(store, make):
-    for number, verdict in enumerate(
-        (Verdict.NO_VERDICT, Verdict.TIMEOUT, Verdict.RUNTIME_ERROR, Verdict.NO_VERDICT)
-    ):
+    for number, verdict in enumerate((Verdict.NO_VERDICT, Verdict.TIMEOUT, Verdict.RUNTIME_ERROR, Verdict.NO_VERDICT)):
         told = make.evaluated(number, None, source="same\n", verdict=verdict)
         make.record(store, make.run(), told)
         found = store.find_evaluation(make.key(told.candidate))

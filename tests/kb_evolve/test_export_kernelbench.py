@@ -232,9 +232,7 @@ def test_an_exported_kernel_builds_and_checks_without_ninja(checks):
     assert code == 0, stderr
     assert "equal on 5 of 5 draws" in stdout
     assert re.search(r"reference \S+ ms, kernel \S+ ms \(medians of 3 rounds\): \S+x", stdout)
-    assert [path.name for path in folder.iterdir() if path.name.startswith("twice_")] == [], (
-        "its build is gone"
-    )
+    assert [path.name for path in folder.iterdir() if path.name.startswith("twice_")] == [], "its build is gone"
 
 
 def test_check_says_no_to_a_wrong_kernel(checks):

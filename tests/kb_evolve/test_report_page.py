@@ -1,6 +1,7 @@
 """The page, the figures and the printed summary: complete, self-contained, safe with hostile text."""
 
 import hashlib
+import itertools
 import re
 from html.parser import HTMLParser
 
@@ -69,9 +70,7 @@ def evaluated(number, speedup=None, parents=(), text="fine", source=None, island
 
 HISTORY = [evaluated(0, 0.5), evaluated(1, None, (0,)), evaluated(2, 1.5, (0,)), evaluated(3, 2.0, (2,))]
 AT = "2026-03-01T09:00:00+00:00"
-ATTEMPTS = [
-    Attempt("abcdefgh", 4, 0, "tune", (), AT, outcome="refused", reason="nothing to tune", closed_at=AT)
-]
+ATTEMPTS = [Attempt("abcdefgh", 4, 0, "tune", (), AT, outcome="refused", reason="nothing to tune", closed_at=AT)]
 EVENTS = [
     Event("abcdefgh", "started", {}, AT),
     Event("abcdefgh", "stopped", {}, "2026-03-01T09:03:20+00:00"),
@@ -109,9 +108,7 @@ def page_of(tmp_path, run=None, history=HISTORY, attempts=ATTEMPTS, events=EVENT
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """The files of the usual report, by name."""
-    return write_report(
-        a_run(), HISTORY, ATTEMPTS, EVENTS, tmp_path_factory.mktemp("report") / "new" / "folder"
-    )
+    return write_report(a_run(), HISTORY, ATTEMPTS, EVENTS, tmp_path_factory.mktemp("report") / "new" / "folder")
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +159,7 @@ def test_headings_do_not_skip_a_level_and_tables_have_captions(page):
     page = Page(page)
     levels = [int(tag[1]) for tag in page.tags if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1 and levels.count(1) == 1
-    assert all(later - earlier <= 1 for earlier, later in zip(levels, levels[1:], strict=False))
+    assert all(later - earlier <= 1 for earlier, later in itertools.pairwise(levels))
     assert page.tags.count("table") == page.tags.count("caption") == 4
     targets = {value for _, name, value in page.attributes if name == "id"}
     links = {value[1:] for _, name, value in page.attributes if name == "href"}
@@ -220,9 +217,7 @@ def test_a_run_without_a_correct_candidate_gets_a_page_that_says_so(tmp_path, hi
 
 
 def test_warnings_name_what_weakens_the_numbers(report, page):
-    weak = evaluated(
-        0, 1.01, sandbox="S0", speedup_ci=(0.8, 1.2), kernelbench_correct=False, labels=("calls_torch",)
-    )
+    weak = evaluated(0, 1.01, sandbox="S0", speedup_ci=(0.8, 1.2), kernelbench_correct=False, labels=("calls_torch",))
     degenerate = {"trick": "zeros", "family": "own", "passes": True, "worst_abs_err": 0.0}
     harmless = {"trick": "identity", "family": "own", "passes": False, "worst_abs_err": 1.0}
     run = a_run(config={"findings": [degenerate, harmless, "something else"]})
@@ -291,9 +286,7 @@ def test_the_summary_cannot_steer_a_terminal():
 
 
 def test_visible_text_spells_out_what_would_not_be_seen():
-    assert visible("a\tb\r\nc\x1b\u202e\u200b\ud800\U000e0041") == (
-        "a\tb\nc\\x1b\\u202e\\u200b\\ud800\\U000e0041"
-    )
+    assert visible("a\tb\r\nc\x1b\u202e\u200b\ud800\U000e0041") == ("a\tb\nc\\x1b\\u202e\\u200b\\ud800\\U000e0041")
     assert visible("grün ✓ 漢字") == "grün ✓ 漢字"
     assert one_line(" a \n b ") == "a b"
 

@@ -12,9 +12,7 @@ from kb_evolve.report import series
 from kb_evolve.report.diff import unified
 
 
-def evaluated(
-    number, speedup=None, *, island=0, mutator="transform", parents=(), reason="", verdict=None, **fields
-):
+def evaluated(number, speedup=None, *, island=0, mutator="transform", parents=(), reason="", verdict=None, **fields):
     """Candidate `number`, correct with an interval of 5% to both sides when a speedup is given."""
     source = fields.pop("source", f"source {number}")
     times = {}
@@ -60,9 +58,7 @@ def history():
         evaluated(0, 0.5, mutator="seed", source="seed", peak_mem_bytes=100, error_ratio=1.0),
         evaluated(1, 0.5, mutator="seed", source="seed", island=1, peak_mem_bytes=100, error_ratio=1.0),
         evaluated(2, 1.0, parents=(0,), peak_mem_bytes=200, error_ratio=0.5),
-        evaluated(
-            3, mutator="tune", island=1, parents=(1,), verdict=Verdict.COMPILE_ERROR, reason="line 3: no x"
-        ),
+        evaluated(3, mutator="tune", island=1, parents=(1,), verdict=Verdict.COMPILE_ERROR, reason="line 3: no x"),
         evaluated(5, 1.02, mutator="tune", parents=(2,), peak_mem_bytes=300, error_ratio=1.0),
         evaluated(8, parents=(5,), verdict=Verdict.WRONG_RESULT, reason="element 77 is 3e-5"),
         evaluated(6, 2.0, mutator="crossover", island=1, parents=(1, 2), peak_mem_bytes=300, error_ratio=1.0),

@@ -71,9 +71,7 @@ def test_number_1_is_not_number_10_or_19(checkout):
 
 
 def test_a_full_name_and_its_file_name_name_the_same_problem(checkout):
-    assert catalogue.load("level1/19_ReLU", str(checkout)) == catalogue.load(
-        "level1/19_ReLU.py", str(checkout)
-    )
+    assert catalogue.load("level1/19_ReLU", str(checkout)) == catalogue.load("level1/19_ReLU.py", str(checkout))
 
 
 def test_a_checkout_may_hold_its_levels_directly(checkout):
@@ -167,9 +165,7 @@ def test_a_file_that_is_no_problem_is_refused_with_its_path(tmp_path, text, said
 
 def test_definitions_inside_methods_do_not_count(tmp_path):
     hidden = "def f():\n" + "".join(f"    {line}\n" for line in PROBLEM.splitlines())
-    assert "it lacks Model, get_inputs, get_init_inputs" in refusal(
-        catalogue.load, write(tmp_path, "f.py", hidden)
-    )
+    assert "it lacks Model, get_inputs, get_init_inputs" in refusal(catalogue.load, write(tmp_path, "f.py", hidden))
 
 
 def test_definitions_by_assignment_import_and_under_if_count(tmp_path):

@@ -53,9 +53,7 @@ def test_an_unknown_device_has_no_peaks():
 
 
 def test_low_precision_is_never_slower_than_fp32():
-    assert all(
-        rate >= peaks.flop_per_s["fp32"] for peaks in PEAKS.values() for rate in peaks.flop_per_s.values()
-    )
+    assert all(rate >= peaks.flop_per_s["fp32"] for peaks in PEAKS.values() for rate in peaks.flop_per_s.values())
 
 
 def test_measured_peaks_of_this_cpu_are_those_of_a_computer():

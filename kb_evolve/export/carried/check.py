@@ -86,9 +86,7 @@ def build(path: Path, device: str, dtype: torch.dtype) -> tuple[ModuleType, nn.M
         models.append(kind(*problem.get_init_inputs()).to(device=device, dtype=dtype))
     reference, kernel = models
     ours, theirs = kernel.state_dict(), reference.state_dict()
-    shared = {
-        name: value for name, value in theirs.items() if name in ours and ours[name].shape == value.shape
-    }
+    shared = {name: value for name, value in theirs.items() if name in ours and ours[name].shape == value.shape}
     kernel.load_state_dict(shared, strict=False)
     return problem, reference, kernel
 
@@ -121,20 +119,15 @@ def compare(options: Options, problem: ModuleType, reference: nn.Module, kernel:
         if [(a.shape, a.dtype) for a in expected] != [(b.shape, b.dtype) for b in found]:
             continue
         pairs = list(zip(expected, found, strict=True))
-        largest = max(
-            [largest, *((a.double() - b.double()).abs().max().item() for a, b in pairs if a.numel())]
-        )
+        largest = max([largest, *((a.double() - b.double()).abs().max().item() for a, b in pairs if a.numel())])
         good += all(torch.allclose(b, a, atol=options.tolerance, rtol=options.tolerance) for a, b in pairs)
     print(
-        f"equal on {good} of {options.draws} draws (tolerance {options.tolerance:g}); "
-        f"largest difference {largest:.3g}"
+        f"equal on {good} of {options.draws} draws (tolerance {options.tolerance:g}); largest difference {largest:.3g}"
     )
     return good == options.draws
 
 
-def race(
-    reference: nn.Module, kernel: nn.Module, inputs: list[Any], rounds: int
-) -> tuple[float, float, float]:
+def race(reference: nn.Module, kernel: nn.Module, inputs: list[Any], rounds: int) -> tuple[float, float, float]:
     """Median ms of both and median of their ratio; each round times both, in alternating order."""
     models = (reference, kernel)
     repeats = [max(1, math.ceil(SAMPLE_MS / max(clock(model, inputs, 3), 1e-4))) for model in models]
