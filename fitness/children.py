@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fitness.evaluation import LOG_LIMIT, JudgeError
-from fitness.sandbox import Policy, clean_environment, state_dir
+from fitness.sandbox import Policy, clean_environment, live_dir
 
 START_TIMEOUT_S = 120.0
 """For importing torch on a cold, busy machine."""
@@ -126,7 +126,7 @@ class Zygote:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._home = tempfile.mkdtemp(prefix="zygote-", dir=state_dir())
+        self._home = tempfile.mkdtemp(prefix="zygote-", dir=live_dir())
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "fitness.zygote", str(theirs.fileno())],

@@ -16,7 +16,7 @@ from typing import Any
 
 from fitness.children import Zygote
 from fitness.evaluation import JudgeError
-from fitness.sandbox import state_dir
+from fitness.sandbox import live_dir
 from fitness.session import private_policy
 
 ATTEMPTS = {
@@ -46,7 +46,7 @@ class Probe:
 def probe(zygote: Zygote) -> Probe:
     """Attacks the sandbox of a run and of a build. Raises JudgeError when the attacker cannot even start."""
     succeeded: dict[str, set[str]] = {}
-    with tempfile.TemporaryDirectory(prefix="canary-", dir=state_dir()) as folder, _listener() as port:
+    with tempfile.TemporaryDirectory(prefix="canary-", dir=live_dir()) as folder, _listener() as port:
         canary = Path(folder) / "secret"
         canary.write_text(secrets.token_hex(16))
         canary.chmod(0o600)

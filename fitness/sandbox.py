@@ -6,9 +6,11 @@ S1 = own user and resource limits; S0 = nothing. Which one holds is measured by 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import resource
+import shutil
 import signal
 import site
 import sys
@@ -139,6 +141,21 @@ def state_dir() -> Path:
     if folder.is_symlink() or found.st_uid != os.getuid():
         raise JudgeError(f"{folder} must be a folder of user {os.getuid()}, but is not; remove it or set TMPDIR")
     folder.chmod(0o711)
+    return folder
+
+
+def live_dir() -> Path:
+    """This process's part of the state folder, for what lasts no longer than it does.
+
+    The first call removes the parts of processes that are gone, such as killed ones.
+    """
+    folder = state_dir() / f"live-{os.getpid()}"
+    if not folder.exists():
+        for other in state_dir().glob("live-*"):
+            if not Path("/proc", other.name.removeprefix("live-")).exists():
+                shutil.rmtree(other, ignore_errors=True)
+        folder.mkdir(mode=0o711)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

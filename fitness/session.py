@@ -17,7 +17,7 @@ from fitness import verify, wire
 from fitness.calls import Limits, Runner
 from fitness.children import Child, Zygote
 from fitness.evaluation import Job
-from fitness.sandbox import Policy, candidate_uid, state_dir
+from fitness.sandbox import Policy, candidate_uid, live_dir
 from fitness.verify import Expected
 from fitness.wire import Layout, Segment
 from problems.inputs import FAMILIES
@@ -54,7 +54,7 @@ class Session:
         """
         self._zygote, self.job, self._fenced, self.calls = zygote, job, fenced, 1
         self.limits = Limits(max(job.timeout_s, 60.0), 2 * job.memory_bytes)
-        self._dir = Path(tempfile.mkdtemp(prefix="problem-", dir=state_dir()))
+        self._dir = Path(tempfile.mkdtemp(prefix="problem-", dir=live_dir()))
         self._dir.chmod(0o711)
         self._source = self._dir / "problem.py"
         self._source.write_text(job.problem_source)
@@ -286,7 +286,7 @@ _slots = iter(range(1 << 62))
 
 def private_policy(read: tuple[str, ...], *, processes: bool = False, fenced: bool = True) -> Policy:
     """A policy with a new private folder; the folder goes with Child.discard."""
-    folder = tempfile.mkdtemp(prefix="run-", dir=state_dir())
+    folder = tempfile.mkdtemp(prefix="run-", dir=live_dir())
     uid = candidate_uid(next(_slots) + os.getpid() * 64) if fenced else None
     if uid is not None:
         os.chown(folder, uid, uid)

@@ -18,7 +18,7 @@ from typing import Any
 from fitness.builder import Artifact, Builder
 from fitness.children import Zygote
 from fitness.evaluation import Evaluation, Job, JudgeError
-from fitness.sandbox import ROOT, clean_environment, state_dir
+from fitness.sandbox import ROOT, clean_environment, live_dir
 from problems.problem import ProblemError
 
 ANSWER_TIMEOUT_S = 1_800.0
@@ -136,7 +136,7 @@ class Workbench:
         return json.loads(line)
 
     def _start_judge(self) -> None:
-        self._home = tempfile.TemporaryDirectory(prefix="judge-", dir=state_dir())
+        self._home = tempfile.TemporaryDirectory(prefix="judge-", dir=live_dir())
         self._channel, theirs = socket.socketpair()
         self._lines = self._channel.makefile("r", encoding="utf-8")
         environment = clean_environment(self._home.name, len(os.sched_getaffinity(0)))

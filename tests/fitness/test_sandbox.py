@@ -100,3 +100,15 @@ def test_a_reply_of_rubbish_is_refused():
 def test_this_kernel_and_machine_offer_what_the_fence_needs():
     assert landlock.abi() >= 1
     assert seccomp.supported()
+
+
+def test_what_a_killed_process_left_behind_is_removed_by_the_next_one():
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = state_dir() / f"live-{gone.pid}"
+    left.mkdir()
+    (left / "rest").write_text("x")
+    script = "from fitness.sandbox import live_dir; print(live_dir())"
+    fresh = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.strip()
+    assert not left.exists()
+    assert not Path(fresh).exists()
