@@ -161,7 +161,7 @@ def describe(value: Any) -> str:
     import torch
 
     if isinstance(value, torch.Tensor):
-        digest = hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()[:16]
+        digest = hashlib.sha256(value.detach().contiguous().numpy().tobytes()).hexdigest()[:16]
         return f"tensor({value.dtype}, {tuple(value.shape)}, {value.stride()}, {value.requires_grad}, {digest})"
     if isinstance(value, list | tuple):
         return f"{type(value).__name__}[{', '.join(describe(item) for item in value)}]"
