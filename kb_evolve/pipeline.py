@@ -69,7 +69,7 @@ class Pipeline:
 
     def again(self, work: Work) -> None:
         """Queues a fresh, complete measurement of a work that has an evaluation."""
-        work.job = dataclasses.replace(work.job, incumbent_ms=None)
+        work.job = dataclasses.replace(work.job, incumbent_ms=None, fresh=True)
         work.noisy = 0
         self._measure(work)
 
