@@ -35,7 +35,7 @@ CONFIG = Path(__file__).parent / "configs" / "suite.toml"
 @click.option("--minutes", default=6.0, show_default=True, help="Per problem.")
 def main(names: tuple[str, ...], out: Path, db: str, evaluations: int, minutes: float) -> None:
     """Searches every bundled problem, or those named, and writes suite.json and suite.md."""
-    problems = [problem for problem in catalogue.bundled() if not names or problem.id in names]
+    problems = [catalogue.load(name) for name in names] or catalogue.bundled()
     out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     with Workbench() as workbench:

@@ -35,6 +35,8 @@ POLL_MS = 50
 PRIORITY = -15
 """Niceness of the judge and its runners."""
 
+SETTLE_S = 0.02
+
 _VERDICTS = {
     LOAD_ERROR: Verdict.LOAD_ERROR,
     RUNTIME_ERROR: Verdict.RUNTIME_ERROR,
@@ -101,6 +103,8 @@ class Runner:
     ) -> None:
         """Starts it, loads the model and freezes it. Raises CandidateFailed when that fails."""
         self._limits, self._layouts = limits, list(outputs)
+        self._cpus = sorted(os.sched_getaffinity(0))
+        self._is_bound = not spec["own_threads"]
         self._input_layouts = [Layout.from_json(entry) for entry in spec["inputs"] if "shape" in entry]
         self._slot_bytes = wire.offsets(self._input_layouts)[1]
         self._segment = Segment(self._slot_bytes * spec["slots"])
@@ -137,16 +141,15 @@ class Runner:
             flush.add_(1)
         waited = self._run_queue_ns()
         started = time.perf_counter_ns()
-        self.child.thaw()
-        self._say(wire.RUN, len(batch))
+        self._tell(wire.RUN, len(batch))
         reply = self._await(wire.DONE, "a forward call")
         self._freeze()
         window_ns = time.perf_counter_ns() - started
         waited = self._run_queue_ns() - waited
         outputs = self._fetch(reply.outputs, len(batch))
-        self.child.thaw()
-        self._say(wire.RELEASE, 0)
+        self._tell(wire.RELEASE, 0)
         self._await(wire.RELEASED, "letting go of the outputs")
+        self._settle()
         self._freeze()
         share = waited / (window_ns * (os.cpu_count() or 1))
         return Call(window_ns / 1e6, outputs, share)
@@ -174,11 +177,26 @@ class Runner:
             os.close(descriptor)
         self._segment.close()
 
-    def _say(self, operation: int, argument: int) -> None:
-        try:
+    def _tell(self, operation: int, argument: int) -> None:
+        """Writes the message and then lets the process go, in this order.
+
+        The main thread starts on the first CPU, where no OpenMP worker is bound (sandbox._OPENMP). It stays there, as
+        OMP_PROC_BIND says, unless the program starts threads of its own, which would inherit the binding. Left to
+        itself a virtual machine's kernel wakes all threads on one CPU, since it takes a halted virtual CPU for one
+        that is busy elsewhere: times then double, and jump.
+        """
+        with contextlib.suppress(BrokenPipeError, ProcessLookupError):  # the next wait reports how it ended
+            os.sched_setaffinity(self.child.pid, self._cpus[:1])
             os.write(self._go, wire.GO.pack(operation, argument, b""))
-        except BrokenPipeError:
-            pass  # the next wait reports how it ended
+            self.child.thaw()
+            if not self._is_bound:
+                os.sched_setaffinity(self.child.pid, self._cpus)
+
+    def _settle(self) -> None:
+        """Waits until every thread sleeps: one frozen while it spins for work would spin on in the next window."""
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline and not self.child.is_asleep():
+            time.sleep(0.0002)
 
     def _freeze(self) -> None:
         if not self.child.freeze():

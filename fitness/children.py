@@ -20,6 +20,7 @@ from typing import Any
 from fitness.evaluation import LOG_LIMIT, JudgeError
 from fitness.sandbox import Policy, clean_environment, live_dir
 
+FREEZE_NAP_S = 60e-6
 START_TIMEOUT_S = 120.0
 """For importing torch on a cold, busy machine."""
 
@@ -47,12 +48,20 @@ class Child:
         try:
             os.killpg(self.pid, signal.SIGSTOP)
             deadline = time.monotonic() + deadline_s
-            while not _all_stopped(self.pid):
+            while not _all_in(self.pid, b"TtZX"):
                 if time.monotonic() > deadline:
                     return False
+                time.sleep(FREEZE_NAP_S)  # a thread stops only once it gets a CPU: perhaps this one
         except (ProcessLookupError, FileNotFoundError):
             return False
         return True
+
+    def is_asleep(self) -> bool:
+        """Whether no thread runs or wants to."""
+        try:
+            return _all_in(self.pid, b"SDZX")
+        except (ProcessLookupError, FileNotFoundError):
+            return True
 
     def thaw(self) -> None:
         """Lets it run again."""
@@ -110,13 +119,13 @@ class Child:
         return f"exited with code {os.WEXITSTATUS(self.status)}"
 
 
-def _all_stopped(pid: int) -> bool:
+def _all_in(pid: int, states: bytes) -> bool:
+    """Whether every thread is in one of the states of /proc/PID/task/T/stat (proc(5))."""
     folder = f"/proc/{pid}/task"
     for task in os.listdir(folder):
         with open(f"{folder}/{task}/stat", "rb") as stat:
             line = stat.read()
-        after_name = line.rindex(b")") + 2
-        if line[after_name : after_name + 1] not in (b"T", b"t", b"Z", b"X"):
+        if line[line.rindex(b")") + 2] not in states:
             return False
     return True
 

@@ -29,7 +29,7 @@ from fitness.children import Zygote
 from fitness.evaluation import Evaluation, Job, JudgeError
 from fitness.machine import cache_bytes, device_lock, device_name, judge_sha256
 from fitness.rounds import FEWEST_ROUNDS, Bench, Plan, paired
-from fitness.sandbox import hide_from_others
+from fitness.sandbox import hide_from_others, sleep_precisely
 from fitness.session import Session
 from fitness.trial import Trial
 from problems.problem import ProblemError
@@ -155,6 +155,7 @@ def get_init_inputs():
 def main(descriptor: int, device: str, sandbox: str) -> None:
     """Answers requests until the socket closes."""
     hide_from_others()
+    sleep_precisely()
     raise_priority(os.getpid())
     channel = socket.socket(fileno=descriptor)
     threading.Thread(target=_end_with_controller, args=(channel.fileno(),), daemon=True).start()

@@ -16,10 +16,10 @@ from fitness.session import Draw, Session
 if TYPE_CHECKING:
     import torch
 
-TIMED_S = 4.0
+TIMED_S = 1.5
 """Timed rounds of one candidate stop after this long, once FEWEST_ROUNDS are in."""
 FEWEST_ROUNDS = 10
-PATIENCE = 4
+PATIENCE = 8
 """This many times TIMED_S, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window."""

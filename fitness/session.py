@@ -30,6 +30,8 @@ VERIFICATION = ("own", "own", "normal", "wide", "sparse", "edge")
 """Families of the draws that a candidate must pass before it is timed."""
 POOL_BYTES = 768 << 20
 MOST_DRAWS, FEWEST_DRAWS = 96, 4
+POOL_DRAWS, FRESH_DRAWS = 20, 12
+"""Draws per call of a batch; a duel's own pool is smaller, since only one candidate uses it."""
 SHORT_MS, BATCH_MS, MOST_CALLS = 2.0, 4.0, 8
 """A reference faster than SHORT_MS is timed in batches of about BATCH_MS (tier T1)."""
 FACTS_BYTES = 1 << 20
@@ -96,7 +98,7 @@ class Session:
             draws: list[Draw] = []
             size = 0
             while len(draws) < MOST_DRAWS and (size < POOL_BYTES or len(draws) < FEWEST_DRAWS):
-                if len(draws) >= 20 * self.calls:
+                if len(draws) >= (FRESH_DRAWS if fresh else POOL_DRAWS) * self.calls:
                     break
                 draw = self._draw(families[len(draws) % len(families)], is_copied, keep=False)
                 size += sum(t.numel() * t.element_size() for t in draw.inputs) + sum(e.nbytes for e in draw.expected)
@@ -112,11 +114,13 @@ class Session:
         limits = Limits(600.0, self.limits.memory_bytes) if compile_it else self.limits
         return Runner(self._zygote, spec, policy, self.outputs, limits, state)
 
-    def candidate(self, artifact_dir: str, limits: Limits, *, writable_inputs: bool = False) -> Runner:
+    def candidate(
+        self, artifact_dir: str, limits: Limits, *, own_threads: bool, writable_inputs: bool = False
+    ) -> Runner:
         """A fresh process with the candidate in it. Raises CandidateFailed if it cannot be loaded."""
         folder = Path(artifact_dir)
         spec = self._spec(str(folder / "candidate.py"), "ModelNew", self._state, products=str(folder / "products"))
-        spec["writable_inputs"] = writable_inputs
+        spec |= {"writable_inputs": writable_inputs, "own_threads": own_threads}
         policy = private_policy((artifact_dir,), fenced=self._fenced)
         return Runner(self._zygote, spec, policy, self.outputs, limits, self._state)
 
@@ -140,6 +144,7 @@ class Session:
             "products_dir": products,
             "compile": compile_it,
             "writable_inputs": False,
+            "own_threads": False,
             "init": self.facts["init"],
             "inputs": self.facts["inputs"],
             "state": self.facts["state"] if state is not None else [],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 LOOKS = (20, 40, 80, 160)
 """Numbers of rounds at which the judge may stop."""
-PRECISION = 0.01
+PRECISION = 0.015
 """Half-width of the 95% interval of log(speedup) at which it stops."""
 FIRST_LOOK = 6
 """Rounds after which a candidate that is clearly slower than the incumbent is given up."""

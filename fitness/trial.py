@@ -12,6 +12,8 @@ from fitness.session import Session
 from fitness.verify import Errors
 
 T2_ROUNDS = 10
+OWN_THREADS = ("std::thread", "std::jthread", "std::async", "pthread_create", "threading", "concurrent.futures")
+"""Programs with these start threads besides OpenMP's: their main thread is not bound to a CPU."""
 T2_TOLERANCE = 1.25
 """A batch's time per call stands only if one call alone, less a no-op, takes at most this much more."""
 
@@ -23,6 +25,7 @@ class Trial:
         self._bench, self._session, self._job, self._artifact_dir = bench, session, job, artifact_dir
         self._overhead_ms = overhead_ms
         self._limits = Limits(job.timeout_s, job.memory_bytes)
+        self._own_threads = any(word in job.source for word in OWN_THREADS)
         self._runners: list[Runner] = []
         self.draws = 0
         self.log = ""
@@ -69,7 +72,7 @@ class Trial:
 
     def _start(self) -> Runner:
         self.close()
-        runner = self._session.candidate(self._artifact_dir, self._limits)
+        runner = self._session.candidate(self._artifact_dir, self._limits, own_threads=self._own_threads)
         self._runners.append(runner)
         return runner
 
@@ -138,7 +141,9 @@ class Trial:
     def _wrote_to_inputs(self) -> str:
         """Whether the candidate writes to its inputs, found out in a process whose inputs are its own copy."""
         try:
-            runner = self._session.candidate(self._artifact_dir, self._limits, writable_inputs=True)
+            runner = self._session.candidate(
+                self._artifact_dir, self._limits, own_threads=self._own_threads, writable_inputs=True
+            )
         except CandidateFailed:
             return ""
         self._runners.append(runner)
