@@ -1,4 +1,4 @@
-"""The page, the figures and the printed summary: complete, self-contained, safe with hostile text."""
+"""The page and the figures: complete, self-contained, safe with hostile text."""
 
 import hashlib
 import itertools
@@ -12,7 +12,6 @@ from islands.candidate import Candidate, Evaluated
 from islands.run import Attempt, Event, Run
 from kb_evolve.report import figures, series
 from kb_evolve.report.build import page_context, render, write_report
-from kb_evolve.report.summary import summary_text
 from kb_evolve.report.text import bytes_text, ms_text, one_line, seconds_text, speedup_text, visible
 
 HOSTILE = (
@@ -261,28 +260,6 @@ def test_island_curves_have_own_colours_while_there_are_enough(islands, labels):
 def test_the_funnel_figure_draws_the_fold_s_numbers():
     axes = figures.funnel("t", HISTORY, ATTEMPTS).axes[0]
     assert [bar.get_width() for bar in axes.patches] == [5, 4, 4, 3, 3, 3, 2]
-
-
-def test_the_summary_tells_best_lineage_and_verdicts():
-    lines = summary_text(a_run(), HISTORY).splitlines()
-    assert lines[0] == "softmax (cpp, cpu, fp32), run softmax-demo"
-    assert lines[1].startswith("best: 2.00x [1.96, 2.04] over eager, 1.50 ms against 3.00 ms")
-    assert [line.split()[:2] for line in lines[3:6]] == [
-        ["start", "0.5x"],
-        ["x3.00", "1.50x"],
-        ["x1.33", "2.00x"],
-    ]
-    assert lines[6] == "verdicts: 3 correct, 1 compile_error"
-
-
-def test_the_summary_of_a_run_without_a_correct_candidate_says_so():
-    assert "nothing was evaluated" in summary_text(a_run(), [])
-    assert "no correct candidate among 1 evaluated" in summary_text(a_run(), [evaluated(0)])
-
-
-def test_the_summary_cannot_steer_a_terminal():
-    text = summary_text(a_run(name=HOSTILE), [evaluated(0, 2.0, text=HOSTILE, baseline=HOSTILE)])
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
 
 
 def test_visible_text_spells_out_what_would_not_be_seen():
