@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import secrets
@@ -35,6 +36,7 @@ POOL_DRAWS, FRESH_DRAWS = 20, 12
 SHORT_MS, BATCH_MS, MOST_CALLS = 2.0, 4.0, 8
 """A reference faster than SHORT_MS is timed in batches of about BATCH_MS (tier T1)."""
 FACTS_BYTES = 1 << 20
+COMPILE_FILE_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class Session:
         state = self._state if is_copied else None
         spec = self._spec(str(self._source), "Model", state, compile_it=compile_it)
         policy = private_policy((str(self._dir),), processes=compile_it, fenced=self._fenced)
+        if compile_it:  # torch.compile precompiles its headers: hundreds of MB
+            policy = dataclasses.replace(policy, file_bytes=COMPILE_FILE_BYTES)
         limits = Limits(600.0, self.limits.memory_bytes) if compile_it else self.limits
         return Runner(self._zygote, spec, policy, self.outputs, limits, state)
 

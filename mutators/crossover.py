@@ -128,14 +128,13 @@ def _with_needs(cpp: str, second: KernelSource, body: str) -> str:
 
     includes = [line for line in second.cpp.splitlines() if line.startswith("#include") and line not in cpp]
     helpers, waiting = [], [body]
-    theirs, ours = _signatures(second), set(re.findall(r"\b(\w+)\s*\(", _definition_heads(cpp)))
+    theirs, ours = _definitions(second.cpp), {name for name, _ in _definitions(cpp)}
     while waiting:
         words = set(re.findall(r"\w+", waiting.pop()))
-        for name, (_, whole) in theirs.items():
-            if name in words and name not in ours and whole != body:
-                ours.add(name)
-                helpers.append(whole)
-                waiting.append(whole)
+        wanted = [(name, whole) for name, whole in theirs if name in words and name not in ours and whole != body]
+        ours.update(name for name, _ in wanted)  # all overloads of a name come together
+        helpers += [whole for _, whole in wanted]
+        waiting += [whole for _, whole in wanted]
     needed = "\n".join([body, *helpers])
     present = {tunable.name for tunable in find_tunables(cpp)}
     lines = second.cpp.splitlines()
@@ -144,15 +143,16 @@ def _with_needs(cpp: str, second: KernelSource, body: str) -> str:
         for tunable in find_tunables(second.cpp)
         if tunable.name not in present and re.search(rf"\b{tunable.name}\b", needed)
     ]
-    order = [whole for _, whole in theirs.values() if whole in helpers]
+    order = [whole for _, whole in theirs if whole in helpers]
     return _inserted(cpp, includes, [*constants, *order])
 
 
-def _definition_heads(cpp: str) -> str:
-    """The heads of all function definitions of a text, one a line."""
-    from mutators.cpp.tree import function_name, functions, parse
+def _definitions(cpp: str) -> list[tuple[str, str]]:
+    """Name and whole text of every function definition, overloads included, in the order of the text."""
+    from mutators.cpp.tree import function_name, functions, parse, text
 
-    return "\n".join(f"{function_name(function)}(" for function in functions(parse(cpp)))
+    found = [function for function in functions(parse(cpp)) if function.child_by_field_name("body") is not None]
+    return [(function_name(function), text(function)) for function in found]
 
 
 def _inserted(cpp: str, includes: list[str], lines: list[str]) -> str:

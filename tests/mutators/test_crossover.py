@@ -49,6 +49,15 @@ def test_a_function_brings_the_helpers_and_constants_it_needs(ticket, evaluated,
     assert cpp.index("EXTRA = 2") < cpp.index("float twice(") < cpp.index("float square(")
 
 
+def test_a_function_brings_all_overloads_of_a_helper(ticket, evaluated, lean):
+    overloaded = CPP.replace(
+        "static float square",
+        "static float twice(float v) { return 2 * v; }\nstatic int twice(int v) { return 2 * v; }\nstatic float square",
+    ).replace("return v * v;", "return twice(v) * v / 2;")
+    child = next(children(ticket, evaluated, lean(CPP), lean(overloaded), take_probability=1.0))
+    assert parse_source(child.source).cpp.count(" twice(") == 3
+
+
 @pytest.mark.parametrize("signature", ["double square(float v)", "float square(double v)"])
 def test_functions_of_another_signature_are_not_exchanged(ticket, evaluated, lean, signature):
     second = lean(OTHER.replace("float square(float v)", signature))
