@@ -49,6 +49,8 @@ def main(names: tuple[str, ...], out: Path, db: str, evaluations: int, minutes: 
                 evaluations=evaluations,
                 minutes=minutes,
             ).run()
+            if outcome.stop == "interrupted":
+                break
             rows.append(_row(problem, outcome, _compiled(workbench, problem)))
             click.echo(_line(rows[-1]))
             _write(out, rows)
