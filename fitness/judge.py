@@ -92,6 +92,7 @@ class Judge:
             except CandidateFailed as failure:
                 raise JudgeError(f"baseline {kind} of {job.problem} failed: {failure.reason}") from failure
             try:
+                other.call([session.verification(is_copied)[0].inputs])  # torch.compile compiles here
                 rounds = paired(self._bench, session, lambda: other, is_copied, Plan(session.calls, keep_process=True))
             except CandidateFailed as failure:
                 raise JudgeError(f"baseline {kind} of {job.problem} failed: {failure.reason}") from failure
