@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 TIMED_S = 1.5
 """Timed rounds of one candidate stop after this long, once FEWEST_ROUNDS are in."""
 FEWEST_ROUNDS = 10
+WARM_ROUNDS = 3
+"""Untimed rounds of every new process: heap, page tables and thread pools fill up in them."""
 PATIENCE = 8
 """This many times TIMED_S, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
 FOREIGN_LOAD = 0.15
@@ -77,9 +79,12 @@ def paired(bench: Bench, session: Session, candidate: Callable[[], Runner], is_c
     try:
         while True:
             order.shuffle(pool)
-            warm, *batches = [pool[i : i + plan.calls] for i in range(0, len(pool) - plan.calls + 1, plan.calls)]
-            _round(bench, [runner, reference], warm, order)
-            for batch in batches:
+            batches = [pool[i : i + plan.calls] for i in range(0, len(pool) - plan.calls + 1, plan.calls)]
+            warm = min(WARM_ROUNDS, len(batches) - 1)
+            for batch in batches[:warm]:
+                rounds.draws += len(batch)
+                _round(bench, [runner, reference], batch, order)
+            for batch in batches[warm:]:
                 _keep(rounds, _round(bench, [runner, reference], batch, order), len(batch))
                 if _enough(rounds, plan, time.monotonic() - started):
                     return rounds
