@@ -43,8 +43,10 @@ fix: $(VENV)/.ready
 suite: $(VENV)/.ready
 	$(BIN)/python -m experiments.suite --out experiments/results
 
+# Benchmarks of ourselves; results as JSON in experiments/bench/results. Needs a quiet machine.
 bench: $(VENV)/.ready
-	$(BIN)/python -m experiments.bench.all
+	$(BIN)/python -m experiments.bench.extension_build
+	$(BIN)/python -m experiments.bench.kill
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist

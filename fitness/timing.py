@@ -16,6 +16,8 @@ FIRST_LOOK = 6
 """Rounds after which a candidate that is clearly slower than the incumbent is given up."""
 HOPELESS = 1.5
 """Clearly slower: this many times the incumbent's time."""
+SLOWER = 1.03
+"""A candidate whose 95% interval lies above this many times the incumbent's time needs no better estimate."""
 RESAMPLES = 1_000
 
 
@@ -60,7 +62,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def may_stop(kernel_ms: Sequence[float], reference_ms: Sequence[float], incumbent_ms: float | None) -> bool:
-    """Whether enough rounds are in: precise enough at a look, at the last look, or hopelessly slow."""
+    """Whether enough rounds are in: precise or clearly slower than the incumbent at a look, the last look, hopeless."""
     rounds = len(kernel_ms)
     if rounds >= FIRST_LOOK and incumbent_ms is not None and statistics.median(kernel_ms) > HOPELESS * incumbent_ms:
         return True
@@ -68,5 +70,7 @@ def may_stop(kernel_ms: Sequence[float], reference_ms: Sequence[float], incumben
         return True
     if rounds not in LOOKS:
         return False
+    if incumbent_ms is not None and median_interval(kernel_ms)[0] > SLOWER * incumbent_ms:
+        return True
     low, high = median_interval([math.log(r / k) for k, r in zip(kernel_ms, reference_ms, strict=True)])
     return (high - low) / 2 <= PRECISION

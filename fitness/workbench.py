@@ -52,7 +52,14 @@ class Workbench:
         """Measured by attack when the judge starts; empty before the first measurement."""
 
     def build(self, job: Job) -> Artifact:
-        """The built candidate, or an artifact with its failure. Several threads may build at once."""
+        """The built candidate, or an artifact with its failure. Several threads may build at once.
+
+        Raises JudgeError when the sandbox, which is attacked before the first build, does not hold.
+        """
+        if not self.sandbox_level:
+            with self._measuring:
+                if self._channel is None:
+                    self._start_judge()
         return self._builder.build(job)
 
     def measure(self, job: Job, artifact: Artifact) -> Evaluation:

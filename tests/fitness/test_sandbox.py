@@ -112,3 +112,32 @@ def test_what_a_killed_process_left_behind_is_removed_by_the_next_one():
     fresh = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.strip()
     assert not left.exists()
     assert not Path(fresh).exists()
+
+
+WITHOUT_LANDLOCK = """
+import ctypes, errno, os, struct
+from fitness import seccomp
+ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
+lines = [seccomp._statement(0x20, 0), *seccomp._answer(444, errno.ENOSYS), seccomp._statement(0x06, 0x7FFF0000)]
+program = ctypes.create_string_buffer(b"".join(lines))
+header = struct.pack("HxxxxxxP", len(lines), ctypes.addressof(program))
+assert ctypes.CDLL(None).prctl(22, 2, ctypes.c_char_p(header), 0, 0) == 0
+
+from fitness.evaluation import Job, JudgeError
+from fitness.workbench import Workbench
+source = "import torch\\nModel = ModelNew = torch.nn.Identity\\ndef get_inputs(): return [torch.rand(1024)]\\n"
+source += "def get_init_inputs(): return []\\n"
+with Workbench(sandbox={sandbox!r}) as workbench:
+    try:
+        print(workbench.evaluate(Job("identity", source, source)).sandbox)
+    except JudgeError as error:
+        print("refused:", error)
+"""
+
+
+@pytest.mark.parametrize(("sandbox", "words"), [("auto", ("refused", "--sandbox none")), ("none", ("S0",))])
+def test_a_kernel_without_landlock_is_refused_unless_the_user_says_none(sandbox, words):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LANDLOCK.replace("{sandbox!r}", repr(sandbox))], capture_output=True, text=True
+    )
+    assert all(word in done.stdout for word in words), done.stdout + done.stderr

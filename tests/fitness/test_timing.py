@@ -53,6 +53,12 @@ def test_a_hopeless_candidate_stops_after_a_few_rounds_only_when_there_is_an_inc
     assert not timing.may_stop(*slow, incumbent_ms=1.9)
 
 
+def test_at_a_look_a_candidate_that_is_surely_slower_than_the_incumbent_stops_however_noisy():
+    noisy = rounds(2, 20, noise=0.1, drift=0, seed=1)
+    assert timing.may_stop(*noisy, incumbent_ms=1.7)
+    assert not timing.may_stop(*noisy, incumbent_ms=1.95)
+
+
 def test_the_interval_of_the_median_lies_around_the_median():
     values = [random.Random(5).gauss(10, 1) for _ in range(50)]
     low, high = timing.median_interval(values)
