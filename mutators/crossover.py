@@ -148,11 +148,15 @@ def _with_needs(cpp: str, second: KernelSource, body: str) -> str:
 
 
 def _definitions(cpp: str) -> list[tuple[str, str]]:
-    """Name and whole text of every function definition, overloads included, in the order of the text."""
-    from mutators.cpp.tree import function_name, functions, parse, text
+    """Name and whole text of every function definition in the order of the text.
 
-    found = [function for function in functions(parse(cpp)) if function.child_by_field_name("body") is not None]
-    return [(function_name(function), text(function)) for function in found]
+    Overloads are included, and so are functions that the grammar does not understand whole, such as those
+    that call __builtin_bit_cast with a type.
+    """
+    from mutators.cpp.tree import function_name, parse, text, walk
+
+    found = [node for node in walk(parse(cpp)) if node.type == "function_definition"]
+    return [(function_name(node), text(node)) for node in found if node.child_by_field_name("body") is not None]
 
 
 def _inserted(cpp: str, includes: list[str], lines: list[str]) -> str:

@@ -58,6 +58,17 @@ def test_a_function_brings_all_overloads_of_a_helper(ticket, evaluated, lean):
     assert parse_source(child.source).cpp.count(" twice(") == 3
 
 
+def test_a_function_brings_the_vectorisable_functions_that_it_calls(ticket, evaluated, lean):
+    from mutators.cpp.vector_math import definitions
+
+    helped = CPP.replace("static float square", definitions({"tanh"}) + "static float square")
+    helped = helped.replace("return v * v;", "return kb_tanh(v) * v;")
+    child = next(children(ticket, evaluated, lean(CPP), lean(helped), take_probability=1.0))
+    cpp = parse_source(child.source).cpp
+    for name in ("kb_float(int", "kb_bits(float", "kb_select(bool", "kb_exp(float", "kb_tanh(float"):
+        assert cpp.count(name) == 1, name
+
+
 @pytest.mark.parametrize("signature", ["double square(float v)", "float square(double v)"])
 def test_functions_of_another_signature_are_not_exchanged(ticket, evaluated, lean, signature):
     second = lean(OTHER.replace("float square(float v)", signature))
