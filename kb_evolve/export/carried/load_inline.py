@@ -28,9 +28,7 @@ def load_inline(
         return str(torch_builds.load_inline(name, cpp_sources, **flags, **options))
     compiler = shlex.split(os.environ.get("CXX", "g++"))
     if not shutil.which(compiler[0]):
-        raise RuntimeError(
-            f"building {name} needs ninja or a C++ compiler; found neither ninja nor {compiler[0]}"
-        )
+        raise RuntimeError(f"building {name} needs ninja or a C++ compiler; found neither ninja nor {compiler[0]}")
     folder = tempfile.mkdtemp(prefix=f"{name}_")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     source, library = os.path.join(folder, "main.cpp"), os.path.join(folder, f"{name}.so")

@@ -74,7 +74,5 @@ class ModelNew(nn.Module):
         a, b = a.contiguous(), b.contiguous()
         rows, cols = a.shape
         out = a.new_empty(rows)
-        library.cosine_similarity_loss(
-            address(a), address(b), address(out), ctypes.c_int64(rows), ctypes.c_int64(cols)
-        )
+        library.cosine_similarity_loss(address(a), address(b), address(out), ctypes.c_int64(rows), ctypes.c_int64(cols))
         return out

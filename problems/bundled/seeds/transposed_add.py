@@ -52,7 +52,5 @@ class ModelNew(nn.Module):
         a, b = a.contiguous(), b.contiguous()
         rows, cols = a.shape
         out = torch.empty_like(a)
-        library.transposed_add(
-            address(a), address(b), address(out), ctypes.c_int64(rows), ctypes.c_int64(cols)
-        )
+        library.transposed_add(address(a), address(b), address(out), ctypes.c_int64(rows), ctypes.c_int64(cols))
         return out
