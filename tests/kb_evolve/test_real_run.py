@@ -59,8 +59,8 @@ def test_no_process_outlives_a_killed_controller(folder):
 
 
 def test_the_resumed_run_used_exactly_its_budget(folder):
-    (run,) = json.loads(call("runs", "--db", "kb.db", "--json", cwd=folder).stdout)
-    assert EVALUATIONS in run.values()
+    (run,) = json.loads(call("runs", "--db", "kb.db", "--json", cwd=folder).stdout)["runs"]
+    assert run["evaluations"] == EVALUATIONS
 
 
 def test_a_finished_run_says_what_it_found_and_ends_at_once_when_called_again(folder):
