@@ -19,6 +19,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(VENV)/.ready
+	@mkdir -p $(DEMO)
 	$(BIN)/kb-evolve run $(DEMO_PROBLEM) --evaluations 60 --minutes 4 --db $(DEMO)/kb_evolve.db --run demo
 	$(BIN)/kb-evolve report demo --db $(DEMO)/kb_evolve.db --out $(DEMO)/report
 	$(BIN)/kb-evolve export demo --db $(DEMO)/kb_evolve.db --format kernelbench --out $(DEMO)/export
