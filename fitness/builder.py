@@ -36,7 +36,7 @@ class Artifact:
     folder: str
     compile_s: float
     routes: tuple[str, ...] = ()
-    """How each extension was compiled: lean, slim, pch, full (fitness/inline.py)."""
+    """How each extension was compiled: lean, slim, full (fitness/inline.py)."""
     features: dict[str, int] = field(default_factory=dict)
     """What its binaries are like: binary_bytes, vector_bits. Said by the build itself: for niches, not for scores."""
     failure: Evaluation | None = None
