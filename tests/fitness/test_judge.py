@@ -66,7 +66,12 @@ def judge(workbench):
 
     def evaluate(source: str, **limits) -> Evaluation:
         options = {"timeout_s": 4.0, **limits}
-        return workbench.evaluate(Job("scaled_tanh", SCALED_TANH, source, **options))
+        job = Job("scaled_tanh", SCALED_TANH, source, **options)
+        for _ in range(3):  # as the search does: a machine may be busy for a while
+            found = workbench.evaluate(job)
+            if found.verdict is not Verdict.NO_VERDICT:
+                break
+        return found
 
     return evaluate
 

@@ -83,7 +83,10 @@ def test_report_and_export_of_a_real_run(folder):
 def test_eval_judges_the_exported_kernel_and_refuses_a_wrong_one(folder):
     call("export", "real", "--db", "kb.db", "--format", "kernelbench", "--out", "export", cwd=folder)
     (kernel,) = (folder / "export").rglob("*_sample_0_kernel.py")
-    good = call("eval", kernel, "--problem", "row_variance", "--json", cwd=folder)
+    for _ in range(3):  # a machine may be busy for a while
+        good = call("eval", kernel, "--problem", "row_variance", "--json", cwd=folder)
+        if json.loads(good.stdout)["verdict"] != "no_verdict":
+            break
     assert (good.returncode, json.loads(good.stdout)["verdict"]) == (0, "correct"), good.stderr
     wrong = folder / "wrong.py"
     wrong.write_text("import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x.mean(1)\n")
