@@ -25,6 +25,8 @@ class Verdict(enum.StrEnum):
     """The judge's answer on one candidate."""
 
     CORRECT = "correct"
+    VERIFIED = "verified"
+    """Right on every draw but not timed: its device is not here (Triton's interpreter, a build for another GPU)."""
     COMPILE_ERROR = "compile_error"
     LOAD_ERROR = "load_error"
     RUNTIME_ERROR = "runtime_error"
@@ -45,6 +47,8 @@ class Job:
     source: str
     backend: str = "cpp"
     device: str = "cpu"
+    arch: str = ""
+    """What GPU code is compiled for (`sm_90`); empty: the device's own, or sm_90 where there is no GPU."""
     precision: str = "fp32"
     allow_fast_math: bool = False
     incumbent_ms: float | None = None

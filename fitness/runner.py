@@ -63,7 +63,7 @@ def run(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
 def build(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
     """Executes a candidate's module and constructor once, so that everything it compiles is compiled."""
     del descriptors
-    _install_inline("build", spec)
+    _install_backend("build", spec)
     init = _execute(spec["problem_path"], "problem")["get_init_inputs"]()
     _construct(_execute(spec["source_path"], "candidate"), "ModelNew", init)
     with open(os.path.join(spec["products_dir"], "features.json"), "w") as file:
@@ -290,7 +290,7 @@ def _load_model(spec: dict[str, Any], state_fd: int) -> tuple[Callable[..., Any]
     import torch
 
     if spec["products_dir"] is not None:
-        _install_inline("load", spec)
+        _install_backend("load", spec)
     torch.set_grad_enabled(False)
     model = _construct(_execute(spec["source_path"], "candidate"), spec["class_name"], unplain(spec["init"]))
     code = 0
@@ -339,10 +339,15 @@ def _execute(path: str, name: str) -> dict[str, Any]:
     return module.__dict__
 
 
-def _install_inline(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
+def _install_backend(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
+    """Puts our own compilation in place of torch's and Triton's, in this process."""
     from fitness import inline
 
     inline.install(mode, spec["products_dir"])
+    if spec["backend"] == "triton":
+        from fitness.backends import triton
+
+        triton.install(mode, spec)
 
 
 def _as_outputs(result: Any) -> list[Any]:
