@@ -118,7 +118,8 @@ WITHOUT_LANDLOCK = """
 import ctypes, errno, os, struct
 from fitness import seccomp
 ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
-lines = [seccomp._statement(0x20, 0), *seccomp._answer(444, errno.ENOSYS), seccomp._statement(0x06, 0x7FFF0000)]
+lines = [seccomp._statement(0x20, 0), *seccomp._rule((444, 444), 0x50000 | errno.ENOSYS)]
+lines += [seccomp._statement(0x06, 0x7FFF0000)]
 program = ctypes.create_string_buffer(b"".join(lines))
 header = struct.pack("HxxxxxxP", len(lines), ctypes.addressof(program))
 assert ctypes.CDLL(None).prctl(22, 2, ctypes.c_char_p(header), 0, 0) == 0
