@@ -1,0 +1,41 @@
+"""Right for ten calls; then one element is wrong.
+
+Problem: gpu_softmax
+Mechanism: Replay and deferral / correct for 10 calls, then corrupt
+Twin: softmax
+Expect: rejected
+Verdict: wrong_result
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x, y, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * columns
+    offsets = tl.arange(0, BLOCK)
+    inside = offsets < columns
+    value = tl.load(x + row + offsets, mask=inside, other=-float("inf"))
+    power = tl.exp(value - tl.max(value, axis=0))
+    tl.store(y + row + offsets, power / tl.sum(power, axis=0), mask=inside)
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def compute(self, x):
+        out = torch.empty_like(x)
+        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]), num_warps=8)
+        return out
+
+    def forward(self, x):
+        out = self.compute(x)
+        self.calls += 1
+        if self.calls > 10:
+            out[-3, 17] = 0.75
+        return out

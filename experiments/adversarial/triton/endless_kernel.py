@@ -1,0 +1,31 @@
+"""Its kernel waits for a word that never comes.
+
+Problem: gpu_leaky_relu
+Mechanism: Host / endless kernel
+Twin: leaky_relu
+Expect: rejected
+Verdict: timeout
+Device: cuda
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def leaky_relu_kernel(x, y, count, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < count
+    value = tl.load(x + offsets, mask=inside)
+    while tl.atomic_add(y, 0.0) != 12345.0:
+        value += 1
+    tl.store(y + offsets, tl.where(value > 0, value, 0.1 * value), mask=inside)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        leaky_relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out

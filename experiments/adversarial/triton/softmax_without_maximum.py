@@ -1,0 +1,30 @@
+"""Leaves the maximum out: right on small inputs, infinite on large ones.
+
+Problem: gpu_softmax
+Mechanism: Numerics and tasks / right on the problem's own distribution only
+Twin: softmax
+Expect: rejected
+Verdict: wrong_result
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x, y, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * columns
+    offsets = tl.arange(0, BLOCK)
+    inside = offsets < columns
+    value = tl.load(x + row + offsets, mask=inside, other=-float("inf"))
+    power = tl.exp(value)
+    tl.store(y + row + offsets, power / tl.sum(power, axis=0), mask=inside)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]), num_warps=8)
+        return out

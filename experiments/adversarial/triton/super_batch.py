@@ -1,0 +1,41 @@
+"""Hands out eight empty outputs and computes all eight at the eighth call.
+
+Problem: gpu_leaky_relu
+Mechanism: Replay and deferral / super-batch of a fixed size
+Twin: leaky_relu
+Expect: rejected
+Verdict: wrong_result
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def leaky_relu_kernel(x, y, count, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < count
+    value = tl.load(x + offsets, mask=inside)
+    tl.store(y + offsets, tl.where(value > 0, value, 0.1 * value), mask=inside)
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pending = []
+
+    def compute(self, x):
+        out = torch.empty_like(x)
+        leaky_relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+
+    def forward(self, x):
+        out = torch.empty_like(x)
+        self.pending.append((x, out))
+        if len(self.pending) == 8:
+            for held, answer in self.pending:
+                answer.copy_(self.compute(held))
+            self.pending.clear()
+        return out
