@@ -15,6 +15,8 @@ import click
 from kb_evolve import __version__, check_rooms
 
 INTERRUPTED = 130
+BAD_INPUT = {"ProblemError", "ConfigError", "StoreError", "ProposalError"}
+"""Names of our exceptions for what a user can put right; their rooms need packages that an error must not."""
 
 
 class Commands(click.Group):
@@ -42,16 +44,11 @@ def explain(error: Exception) -> tuple[int, str]:
     """The exit code and the paragraph for an exception that reached the command line."""
     if isinstance(error, ImportError):
         return 3, f"{error}: a package that kb_evolve needs cannot be imported; install kb_evolve again"
-    from fitness.evaluation import JudgeError
-    from islands.database import StoreError
-    from kb_evolve.config import ConfigError
-    from mutators.proposal import ProposalError
-    from problems.problem import ProblemError
-
     text = "\n".join(line for line in str(error).splitlines() if line.strip())
-    if isinstance(error, ProblemError | ConfigError | StoreError | ProposalError):
+    classes = {cls.__name__ for cls in type(error).__mro__}
+    if classes & BAD_INPUT:
         return 2, text
-    if isinstance(error, JudgeError):
+    if "JudgeError" in classes:
         return 3, text
     return 3, (
         f"unexpected {type(error).__name__}: {text or 'no message'}. What a run was told is kept; "

@@ -33,7 +33,11 @@ class RunConfig:
     """The run's name in the database (`--run`); empty: problem, backend, device and precision."""
     db: str = "kb_evolve.db"
     backend: str = "cpp"
-    device: str = "cpu"
+    """cpp, cuda or triton."""
+    device: str = ""
+    """cpu, cuda (the first GPU) or cuda:N; empty: cpu for cpp, else the first GPU, else cpu."""
+    arch: str = ""
+    """What GPU code is compiled for (`sm_90`); empty: what the device is, or sm_90 where there is none."""
     precision: str = "fp32"
     seed: int = 0
     """Seeds every choice of the search; the judge's inputs are always drawn afresh."""
@@ -124,12 +128,16 @@ def _keys(section: str) -> tuple[str, ...]:
 
 
 FIXED = {
-    "run": ("backend", "device", "precision", "seed"),
+    "run": ("backend", "device", "arch", "precision", "seed"),
     "population": _keys("population"),
     "mutators": _keys("mutators"),
     "judge": ("allow_fast_math",),
 }
 """Keys by section that a run keeps for good: with other values it would be another run."""
+
+
+ONE_NAME = {"cuda": "cuda:0"}
+"""Devices that have two names."""
 
 
 def read_toml(path: str | Path) -> Layer:
@@ -194,6 +202,7 @@ def resolve(*layers: Layer) -> Config:
     except ValueError as error:
         raise ConfigError(f"the configuration cannot be used: {error}") from error
     _check_values(config)
+    config = dataclasses.replace(config, run=_with_device(config.run))
     if all(value is None for value in dataclasses.astuple(config.budget)):
         config = dataclasses.replace(config, budget=BudgetConfig(evaluations=DEFAULT_EVALUATIONS))
     return config
@@ -204,6 +213,7 @@ def check_resumable(stored: Layer, given: Layer, *, name: str) -> None:
     for section, keys in FIXED.items():
         for key, value in given.get(section, {}).items():
             before = stored[section].get(key)
+            value = ONE_NAME.get(value, value) if key == "device" else value
             if key in keys and _plain(before) != _plain(value):
                 raise ConfigError(
                     f"run {name!r} was started with {key} = {before!r} and cannot go on with {value!r}: "
@@ -233,6 +243,12 @@ def _check_values(config: Config) -> None:
 
     if config.run.precision not in PRECISIONS:
         raise ConfigError(f"unknown precision {config.run.precision!r}; possible: {', '.join(PRECISIONS)}")
+
+
+def _with_device(run: RunConfig) -> RunConfig:
+    """`cuda` as cuda:0, and cpu where only that is possible; which GPU there is, kb_evolve/judging.py finds out."""
+    device = ONE_NAME.get(run.device, run.device) or ("cpu" if run.backend == "cpp" else "")
+    return dataclasses.replace(run, device=device)
 
 
 def _plain(value: Any) -> Any:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fitness.evaluation import PROTOCOL, Evaluation, Job
+from kb_evolve.annotate import annotate, find_costs
 from kb_evolve.config import Config, ConfigError, flags_layer, resolve
+from kb_evolve.targets import check_target, settle
 from problems.problem import Problem, ProblemError
 
 if TYPE_CHECKING:
     from fitness.workbench import Workbench
 
 
-BACKENDS = ("cpp",)
-DEVICES = ("cpu",)
 SANDBOXES = ("auto", "none")
 
 
@@ -42,20 +43,16 @@ def open_workbench(config: Config) -> Workbench:
     """The workbench for the configured device; raises what `check_judge` does."""
     from fitness.workbench import Workbench
 
+    config = settle(config)
     check_judge(config)
     return Workbench(device=config.run.device, sandbox=config.judge.sandbox)
 
 
 def check_judge(config: Config) -> None:
-    """ConfigError for a backend, device or sandbox that this version does not know."""
-    known = {"backend": BACKENDS, "device": DEVICES, "sandbox": SANDBOXES}
-    for name, found in (
-        ("backend", config.run.backend),
-        ("device", config.run.device),
-        ("sandbox", config.judge.sandbox),
-    ):
-        if found not in known[name]:
-            raise ConfigError(f"unknown {name} {found!r}; this version knows: {', '.join(known[name])}")
+    """ConfigError for settings that make no sense, JudgeError for what this machine lacks; see kb_evolve/targets.py."""
+    if config.judge.sandbox not in SANDBOXES:
+        raise ConfigError(f"unknown sandbox {config.judge.sandbox!r}; possible: {', '.join(SANDBOXES)}")
+    check_target(settle(config).run)
 
 
 def make_job(problem: Problem, source: str, config: Config, incumbent_ms: float | None = None) -> Job:
@@ -66,6 +63,7 @@ def make_job(problem: Problem, source: str, config: Config, incumbent_ms: float 
         source=source,
         backend=config.run.backend,
         device=config.run.device,
+        arch=config.run.arch,
         precision=config.run.precision,
         allow_fast_math=config.judge.allow_fast_math,
         incumbent_ms=incumbent_ms,
@@ -77,7 +75,8 @@ def make_job(problem: Problem, source: str, config: Config, incumbent_ms: float 
 
 def evaluation_key(job: Job, problem_sha256: str) -> tuple[str, ...]:
     """Under which an evaluation is stored and found again; results under different rules never meet."""
-    rules = f"{job.precision}+fast-math" if job.allow_fast_math else job.precision
+    others = ("fast-math" if job.allow_fast_math else "", "" if job.backend == "cpp" else job.backend, job.arch)
+    rules = "+".join([job.precision, *filter(None, others)])
     return (job.source_sha256, problem_sha256, job.device, rules, PROTOCOL)
 
 
@@ -90,16 +89,18 @@ def evaluate(
     the configuration's keys (`backend="cpp"`, `device="cpu"`, `precision="fp32"`). Raises ProblemError,
     ConfigError, or JudgeError when this machine cannot judge.
     """
-    config = resolve(flags_layer(options))
+    config = settle(resolve(flags_layer(options)))
     if isinstance(problem, str):
         from problems.catalogue import load
 
         problem = load(problem, config.run.kernelbench or None)
     job = make_job(problem, read_kernel(kernel), config)
     if workbench is not None:
-        return workbench.evaluate(job)
-    with open_workbench(config) as own:
-        return own.evaluate(job)
+        return annotate(workbench.evaluate(job), job)
+    with open_workbench(config) as own, ThreadPoolExecutor(1) as aside:
+        costs = aside.submit(find_costs, problem) if config.run.device != "cpu" else None
+        evaluation = own.evaluate(job)
+        return annotate(evaluation, job, costs.result() if costs else None)
 
 
 def read_kernel(kernel: str | Path) -> str:

@@ -34,11 +34,14 @@ from kb_evolve.thinking import Thought, think
 from mutators.choose import Chooser
 from mutators.proposal import Proposal
 from problems.problem import Problem
+from problems.roofline import Costs
 
 log = logging.getLogger(__name__)
 
 StopReason = Literal["budget", "exhausted", "interrupted", "seed_failed"]
 
+UNTIMED = (Verdict.NO_VERDICT, Verdict.VERIFIED)
+"""Verdicts that are no fault of the candidate's and no use to a search."""
 TICK_S = 0.2
 BUSY_PATIENCE = 4
 """Attempts in a row without a new program after which the loop waits for what is in flight: mutators repeat
@@ -62,6 +65,8 @@ class Parts:
     budget: Budget
     stop: Stop
     show: Callable[[Progress], None]
+    costs: Costs | None = None
+    """What the problem costs at least; None where it was not traced."""
 
 
 class Loop:
@@ -71,7 +76,7 @@ class Loop:
         self.parts = parts
         self.run, self.config, self.store = parts.run, parts.config, parts.store
         self.population, self.budget = parts.population, parts.budget
-        self.pipeline = Pipeline(parts.workbench, parts.pools)
+        self.pipeline = Pipeline(parts.workbench, parts.pools, parts.costs)
         self.thinking: dict[Future[Thought], Ticket] = {}
         self.settled: dict[int, Work] = {}
         self.known = Known()
@@ -298,8 +303,8 @@ class Loop:
         if work.first is None and work.candidate.generation > 0 and self._beats_best(evaluation):
             work.first = evaluation
             return self.pipeline.again(work)
-        if work.candidate.generation == 0 and evaluation.verdict is Verdict.NO_VERDICT:
-            raise JudgeError(f"the first kernel gets no verdict on this machine: {evaluation.reason}")
+        if work.candidate.generation == 0 and evaluation.verdict in UNTIMED:
+            raise JudgeError(f"a search needs times, and the first kernel gets none here: {evaluation.reason}")
         if work.first is not None:
             self._record_duel(work, work.first, evaluation)
         self.budget.evaluations += 1

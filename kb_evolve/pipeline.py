@@ -14,8 +14,10 @@ from typing import Any
 
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from islands.candidate import Candidate
+from kb_evolve.annotate import annotate
 from kb_evolve.executors import Pools
 from kb_evolve.judging import Bench
+from problems.roofline import Costs
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +45,10 @@ class Work:
 class Pipeline:
     """The works in flight; `wait` on `futures`, then `advance` each that is done."""
 
-    def __init__(self, workbench: Bench, pools: Pools) -> None:
+    def __init__(self, workbench: Bench, pools: Pools, costs: Costs | None = None) -> None:
         self._workbench = workbench
         self._pools = pools
+        self._costs = costs
         self.building: dict[Future[Any], Work] = {}
         self.measuring: dict[Future[Any], Work] = {}
 
@@ -99,14 +102,14 @@ class Pipeline:
             self.start(work)
             return None
         if work.artifact.failure is not None:
-            work.evaluation = work.artifact.failure
+            work.evaluation = annotate(work.artifact.failure, work.job, self._costs)
             return work
         self._measure(work)
         return None
 
     def _measured(self, future: Future[Any], work: Work) -> Work | None:
         try:
-            work.evaluation = future.result()
+            work.evaluation = annotate(future.result(), work.job, self._costs)
         except JudgeError as error:
             self._excuse(work, error)
             self._measure(work)

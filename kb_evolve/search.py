@@ -19,8 +19,9 @@ from kb_evolve.executors import Pools, local_pools
 from kb_evolve.judging import Bench, check_judge, open_workbench
 from kb_evolve.live import Progress
 from kb_evolve.loop import Loop, Parts, StopReason
-from kb_evolve.session import admission, first_kernel, open_run
+from kb_evolve.session import Audited, admission, first_kernel, open_run, stored_costs
 from kb_evolve.stop import Stop
+from kb_evolve.targets import check_searchable, settle
 from mutators import registry
 from mutators.choose import Chooser, ChooserConfig
 from problems.problem import Problem
@@ -83,7 +84,7 @@ class Search:
         problem = self.load_problem()
         self._check(problem)
         with open_store(self.config.run.db) as store:
-            run, config = open_run(store, problem, self.given, _no_findings if self._workbench else admission)
+            run, config = open_run(store, problem, self.given, _unaudited if self._workbench else admission)
             with store.lease(run.id), Stop() as stop, contextlib.ExitStack() as stack:
                 workbench = self._workbench or stack.enter_context(open_workbench(config))
                 stop.on_second(workbench.close)
@@ -99,6 +100,7 @@ class Search:
         """Raises what is wrong with the request before anything is opened or written."""
         if self._workbench is None:
             check_judge(self.config)
+            check_searchable(settle(self.config).run)
         first_kernel(problem, self.config)
         open_chooser(self.config)
 
@@ -136,6 +138,7 @@ class Search:
             ),
             stop=stop,
             show=self.show,
+            costs=stored_costs(run),
         )
 
 
@@ -200,9 +203,9 @@ def lineage_of(evaluated: Evaluated | None, history: Sequence[Evaluated]) -> tup
     return tuple(reversed(chain))
 
 
-def _no_findings(_: Problem) -> list[dict[str, Any]]:
+def _unaudited(_: Problem) -> Audited:
     """The audit of a problem that is searched on somebody else's workbench: its code may not be runnable."""
-    return []
+    return Audited()
 
 
 def _show_nothing(_: Progress) -> None:

@@ -11,27 +11,39 @@ from typing import Any
 
 from islands.run import Run, new_run_id, utc_now
 from islands.store import Store
+from kb_evolve.annotate import costs_of
 from kb_evolve.config import SECTIONS, Config, ConfigError, Layer, check_resumable, merge, resolve
 from kb_evolve.judging import read_kernel
+from kb_evolve.targets import settle
 from problems.problem import Problem, ProblemError
+from problems.roofline import Costs
 
 log = logging.getLogger(__name__)
 
 
-Audit = Callable[[Problem], list[dict[str, Any]]]
+@dataclasses.dataclass(frozen=True, slots=True)
+class Audited:
+    """What is recorded of a problem when its run begins."""
+
+    findings: tuple[dict[str, Any], ...] = ()
+    """Tricks that pass KernelBench's rule on it without computing anything."""
+    costs: Costs | None = None
+
+
+Audit = Callable[[Problem], Audited]
 
 
 def open_run(store: Store, problem: Problem, given: Layer, audit: Audit) -> tuple[Run, Config]:
     """The run of that name with its configuration; created when the database has none.
 
-    `audit` gives the findings that are recorded with a new run; it may refuse the problem.
+    `audit` gives what is recorded of the problem with a new run; it may refuse the problem.
     A stored run goes on with its own configuration, changed only where `given` says so. ConfigError when
     that would make it another run; StoreError when the database refuses.
     """
-    name = run_name(problem, resolve(given))
+    config = settle(resolve(given))
+    name = run_name(problem, config)
     stored = store.find_run(name)
     if stored is None:
-        config = resolve(given)
         run = _new_run(name, problem, config, audit(problem))
         store.create_run(run)
         return run, config
@@ -46,14 +58,22 @@ def open_run(store: Store, problem: Problem, given: Layer, audit: Audit) -> tupl
     return stored, resolve(before, given)
 
 
-def admission(problem: Problem) -> list[dict[str, Any]]:
-    """The tricks that pass KernelBench's rule on this problem without computing anything.
+def admission(problem: Problem) -> Audited:
+    """The tricks that pass KernelBench's rule on this problem without computing anything, and what it costs.
 
     Runs the problem's code in a child process. ProblemError when it cannot be run.
     """
     from problems.describe import describe
 
-    return [dataclasses.asdict(finding) for finding in describe(problem).findings if finding.passes]
+    anatomy = describe(problem)
+    findings = tuple(dataclasses.asdict(finding) for finding in anatomy.findings if finding.passes)
+    return Audited(findings, costs_of(anatomy))
+
+
+def stored_costs(run: Run) -> Costs | None:
+    """The costs that were recorded with the run; None for a run that has none."""
+    costs = run.config.get("costs")
+    return Costs(**costs) if costs else None
 
 
 def last_config(store: Store, run: Run) -> Layer:
@@ -82,7 +102,7 @@ def first_kernel(problem: Problem, config: Config) -> str:
     )
 
 
-def _new_run(name: str, problem: Problem, config: Config, findings: list[dict[str, Any]]) -> Run:
+def _new_run(name: str, problem: Problem, config: Config, audited: Audited) -> Run:
     layer: dict[str, Any] = config.to_layer()
     return Run(
         id=new_run_id(),
@@ -93,7 +113,11 @@ def _new_run(name: str, problem: Problem, config: Config, findings: list[dict[st
         backend=config.run.backend,
         device=config.run.device,
         precision=config.run.precision,
-        config={**layer, "findings": findings},
+        config={
+            **layer,
+            "findings": list(audited.findings),
+            "costs": dataclasses.asdict(audited.costs) if audited.costs else None,
+        },
         seed=config.run.seed,
         budget=layer["budget"],
         git_commit=git_commit(),

@@ -10,20 +10,20 @@ from problems.child import OUTPUT_LIMIT, Transcript, converse
 from problems.problem import Problem, ProblemError
 
 
-def describe(problem: Problem, timeout_s: float = 120.0, memory_bytes: int = 8 << 30) -> Anatomy:
+def describe(problem: Problem, timeout_s: float = 120.0, memory_bytes: int = 8 << 30, *, audit: bool = True) -> Anatomy:
     """The problem's shapes, costs, floors' ingredients and admission findings.
 
     Runs the problem's own code in a fresh child process that may use `memory_bytes` of memory and is
     killed, with all its process group, after `timeout_s`. Large problems are traced on fake tensors and
-    need no memory. If only the admission audit does not end in time, the anatomy comes without findings
-    and `audit` says why. Raises ProblemError if the problem's code raises, hangs, exits, crashes, prints
-    without end or returns no tensors, with the last lines that it printed.
+    need no memory. If only the admission audit does not end in time, or without `audit`, the anatomy comes
+    without findings and its `audit` says why. Raises ProblemError if the problem's code raises, hangs, exits,
+    crashes, prints without end or returns no tensors, with the last lines that it printed.
     """
     request = {
         "source": problem.source,
         "timeout_s": timeout_s,
         "memory_bytes": memory_bytes,
-        "audit_s": min(30.0, timeout_s / 3),
+        "audit_s": min(30.0, timeout_s / 3) if audit else 0.0,
     }
     said = converse(request, timeout_s)
     try:

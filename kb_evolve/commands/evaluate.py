@@ -13,6 +13,9 @@ from kb_evolve.commands.shared import emit_json, json_option, judge_options
 if TYPE_CHECKING:
     from fitness.evaluation import Evaluation
 
+EXIT_CODES = {"correct": 0, "verified": 0, "no_verdict": 3}
+"""Exit code by verdict; 1 for every other."""
+
 
 @click.command("eval", epilog="Example: kb-evolve eval kernel.py --problem rmsnorm --json")
 @click.argument("kernel", metavar="KERNEL.py")
@@ -23,23 +26,29 @@ if TYPE_CHECKING:
 def evaluate(kernel: str, problem: str, as_json: bool, **flags: Any) -> None:
     """Judge one kernel: is it correct, and how fast is it against eager PyTorch?
 
-    KERNEL.py defines a class ModelNew with the constructor and the forward of the problem's Model. Exits with
-    1 when it is not correct.
+    KERNEL.py defines a class ModelNew with the constructor and the forward of the problem's Model. Without a GPU
+    a Triton kernel is verified and not timed, and a CUDA kernel is only built. Exits with 1 when the kernel is
+    not correct, and with 3 when this machine cannot say.
     """
+    from kb_evolve.config import flags_layer, resolve
     from kb_evolve.judging import evaluate as judge
+    from kb_evolve.targets import notice, settle
 
+    if told := notice(settle(resolve(flags_layer(flags))).run):
+        click.echo(f"kb-evolve: {told}", err=True)
     evaluation = judge(Path(kernel), problem, **flags)
     if as_json:
         emit_json(evaluation.to_json())
     else:
         click.echo(evaluation_text(evaluation))
-    if not evaluation.is_correct:
-        sys.exit(1)
+    sys.exit(EXIT_CODES.get(evaluation.verdict, 1))
 
 
 def evaluation_text(evaluation: Evaluation) -> str:
     """The verdict and every figure that exists, one a line."""
     lines = [f"{evaluation.verdict}: {evaluation.reason}"]
+    if evaluation.verdict == "verified":
+        lines.append("verified, not timed: no GPU where it was judged")
     if evaluation.speedup is not None and evaluation.speedup_ci and evaluation.kernel_ms_ci:
         low, high = evaluation.speedup_ci
         kernel_low, kernel_high = evaluation.kernel_ms_ci
@@ -53,14 +62,32 @@ def evaluation_text(evaluation: Evaluation) -> str:
         "max error": None if evaluation.max_abs_err is None else f"{evaluation.max_abs_err:.3g}",
         "memory": None if evaluation.peak_mem_bytes is None else f"{evaluation.peak_mem_bytes / 2**20:.4g} MiB at peak",
         "build": None if evaluation.compile_s is None else f"{evaluation.compile_s:.3g} s",
-        "labels": ", ".join(evaluation.labels),
+        "reached": reached_text(evaluation.features),
+        "labels": label_text(evaluation.labels),
         "device": evaluation.device_name,
         "sandbox": evaluation.sandbox,
     }
     lines += [f"{name:12} {value}" for name, value in figures.items() if value]
-    if evaluation.log and not evaluation.is_correct:
+    if evaluation.log and evaluation.verdict not in ("correct", "verified"):
         lines.append(evaluation.log.rstrip())
     return "\n".join(lines)
+
+
+def label_text(labels: tuple[str, ...]) -> str:
+    """Every label with what it says about the kernel."""
+    from kb_evolve.labels import LABELS
+
+    return "; ".join(f"{label} ({LABELS[label]})" if label in LABELS else label for label in labels)
+
+
+def reached_text(features: dict[str, Any]) -> str | None:
+    """`3.9 TB/s, 0.97 TFLOP/s, 81% of the roofline`; None where nothing was measured."""
+    moved, computed = features.get("achieved_bytes_per_s"), features.get("achieved_flop_per_s")
+    if moved is None or computed is None:
+        return None
+    share = features.get("roofline_fraction")
+    limit = "" if share is None else f", {share:.0%} of the roofline"
+    return f"{moved / 1e9:,.3g} GB/s, {computed / 1e9:,.3g} GFLOP/s{limit}"
 
 
 def _ratio(error_ratio: float | None) -> str | None:

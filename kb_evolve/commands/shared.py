@@ -25,8 +25,15 @@ db_option = click.option(
 def judge_options(command: F) -> F:
     """--backend, --device, --precision, --kernelbench, --sandbox: how and where a kernel is judged."""
     options = (
-        click.option("--backend", metavar="B", help="Kernel language: cpp (default)."),
-        click.option("--device", metavar="D", help="Where kernels run: cpu (default)."),
+        click.option("--backend", metavar="B", help="Kernel language: cpp (default), cuda or triton."),
+        click.option(
+            "--device",
+            metavar="D",
+            help="Where kernels run: cpu, cuda or cuda:N. By default cpu for cpp, else the first GPU.",
+        ),
+        click.option(
+            "--arch", metavar="A", help="What GPU code is compiled for, such as sm_90; the device by default."
+        ),
         click.option("--precision", metavar="P", help="fp32 (default), tf32, fp16 or bf16."),
         click.option(
             "--kernelbench",

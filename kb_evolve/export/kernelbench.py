@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fitness.evaluation import Verdict
 from islands.candidate import Evaluated
 from islands.run import Run
 from kb_evolve.config import ConfigError
@@ -46,8 +47,10 @@ def export_run(
         raise ExportError(f"level and problem must be 0 or more, found {level} and {problem_id}")
     winners = samples(history)
     if not winners:
+        verified = sum(each.evaluation.verdict is Verdict.VERIFIED for each in history)
+        untimed = f" ({verified} verified, but never timed)" if verified else ""
         raise ExportError(
-            f"run {run.name!r} has no correct candidate among {len(history)} evaluated, so there is "
+            f"run {run.name!r} has no correct candidate among {len(history)} evaluated{untimed}, so there is "
             "nothing to export; resume the run or see its report for the reasons"
         )
     folder = Path(out_dir) / "runs" / folder_name(run.name)

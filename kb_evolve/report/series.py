@@ -19,6 +19,8 @@ from kb_evolve.report.text import one_line
 
 History = Sequence[Evaluated]
 
+RIGHT = {Verdict.CORRECT, Verdict.VERIFIED}
+"""Right on every draw, timed or not."""
 NOT_COMPILED = {Verdict.COMPILE_ERROR}
 NOT_RUN = NOT_COMPILED | {Verdict.LOAD_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY}
 
@@ -140,7 +142,7 @@ def funnel(history: History, attempts: Sequence[Attempt]) -> list[Stage]:
         Stage("judged", len(history)),
         Stage("compiled", sum(verdict not in NOT_COMPILED for verdict in verdicts)),
         Stage("ran", sum(verdict not in NOT_RUN for verdict in verdicts)),
-        Stage("correct", sum(verdict is Verdict.CORRECT for verdict in verdicts)),
+        Stage("correct", sum(verdict in RIGHT for verdict in verdicts)),
         Stage("faster", len(faster)),
     ]
 
@@ -232,7 +234,7 @@ def _point(number: int, each: Evaluated) -> Point:
 def _failures(history: History, attempts: Sequence[Attempt]) -> Iterable[tuple[str, str]]:
     """(verdict or outcome, reason) of all that failed, in the order of their tickets' recording."""
     for each in history:
-        if not each.evaluation.is_correct:
+        if each.evaluation.verdict not in RIGHT:
             yield each.evaluation.verdict.value, each.evaluation.reason
     for attempt in attempts:
         if attempt.outcome not in (None, "", "candidate"):
@@ -262,7 +264,7 @@ def _operator(
         asks=asks,
         proposed=proposed,
         evaluated=len(judged),
-        correct=sum(each.evaluation.is_correct for each in judged),
+        correct=sum(each.evaluation.verdict in RIGHT for each in judged),
         improved=len(gains),
         log_gain=sum(math.log(gain) for gain in gains),
         judge_s=judge_seconds(judged),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from islands.candidate import Evaluated
+from kb_evolve.annotate import ABOVE_ROOFLINE, ALARM
 from kb_evolve.report import series
 from kb_evolve.report.text import one_line, speedup_text
 
@@ -21,7 +22,7 @@ def warnings(config: Mapping[str, Any], history: series.History) -> list[str]:
     Findings of the problem's admission audit are read from `config["findings"]`.
     """
     winner = series.best(history)
-    found = [*_sandbox(history), *_findings(config), *_mixtures(history)]
+    found = [*_sandbox(history), *_roofline(history), *_findings(config), *_mixtures(history)]
     return found + (_winner(winner) if winner else [])
 
 
@@ -32,6 +33,19 @@ def _sandbox(history: series.History) -> list[str]:
     return (
         [f"Sandbox level {shown} (below S2): a hostile candidate could have falsified these results."] if weak else []
     )
+
+
+def _roofline(history: series.History) -> list[str]:
+    """Times that the device should not be able to reach: a hole in the judge, or data that stayed in a cache."""
+    alarms = [each for each in history if ABOVE_ROOFLINE in each.evaluation.labels]
+    if not alarms:
+        return []
+    shares = [each.evaluation.features.get("roofline_fraction") or 0.0 for each in alarms]
+    first = max(zip(shares, alarms, strict=True), key=lambda pair: pair[0])[1].candidate.number
+    return [
+        f"{len(alarms)} of the results claim more than {ALARM:.0%} of what the device's data sheet allows (most: "
+        f"candidate {first}, {max(shares):.0%}): look at the source before believing the time."
+    ]
 
 
 def _findings(config: Mapping[str, Any]) -> list[str]:
@@ -74,7 +88,8 @@ def _winner(winner: Evaluated) -> list[str]:
         found.append(f"The best speedup's 95% interval is {share:.0%} of it wide: measure again on a quieter machine.")
     if evaluation.kernelbench_correct is False:
         found.append("KernelBench's own fixed-tolerance rule would refuse the best kernel.")
-    if evaluation.labels:
-        labels = ", ".join(one_line(label, 60) for label in evaluation.labels[:8])
-        found.append(f"The best kernel's source is labelled: {labels}.")
+    labels = [label for label in evaluation.labels if label != ABOVE_ROOFLINE]
+    if labels:
+        shown = ", ".join(one_line(label, 60) for label in labels[:8])
+        found.append(f"The best kernel's source is labelled: {shown}.")
     return found

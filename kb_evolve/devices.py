@@ -1,0 +1,147 @@
+"""What kernels can be built for, verified and timed on here: GPUs, compilers, packages. Nothing here makes a context.
+
+GPUs are counted by the driver itself (libcuda, by ctypes): it knows what CUDA_VISIBLE_DEVICES leaves, needs no
+torch, and a process that only asked holds no memory on the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+DEVICE = re.compile(r"cpu|cuda:(\d{1,3})")
+ARCH = re.compile(r"sm_(\d+)a?")
+
+FIXED_PLACES = ("/usr/local/cuda/bin/nvcc",)
+"""Where CUDA's installers put nvcc."""
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
+"""CUdevice_attribute numbers of cuda.h: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One CUDA device as the driver describes it."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    capability: tuple[int, int]
+    """Compute capability: (9, 0)."""
+
+    @property
+    def arch(self) -> str:
+        """`sm_90`."""
+        return f"sm_{self.capability[0]}{self.capability[1]}"
+
+
+@cache
+def gpus(driver: str = "libcuda.so.1") -> tuple[Gpu, ...]:
+    """The visible CUDA devices in CUDA's order; none where there is no working driver."""
+    try:
+        library = ctypes.CDLL(driver)
+    except OSError:
+        return ()
+    count = ctypes.c_int()
+    if library.cuInit(0) != 0 or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return ()
+    return tuple(_gpu(library, index) for index in range(count.value))
+
+
+def _gpu(library: ctypes.CDLL, index: int) -> Gpu:
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(128)
+    memory, major, minor = ctypes.c_size_t(), ctypes.c_int(), ctypes.c_int()
+    library.cuDeviceGet(ctypes.byref(device), index)
+    library.cuDeviceGetName(name, len(name), device)
+    library.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+    library.cuDeviceGetAttribute(ctypes.byref(major), _CAPABILITY_MAJOR, device)
+    library.cuDeviceGetAttribute(ctypes.byref(minor), _CAPABILITY_MINOR, device)
+    return Gpu(index, name.value.decode(errors="replace"), memory.value, (major.value, minor.value))
+
+
+def driver_version(path: str = "/proc/driver/nvidia/version") -> str:
+    """`580.65.06`; empty where the driver does not say."""
+    try:
+        found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return found[1] if found else ""
+
+
+def counters_are_permitted(path: str = "/proc/driver/nvidia/params") -> bool | None:
+    """Whether Nsight Compute may read performance counters here; None where the driver does not say.
+
+    `RmProfilingAdminOnly: 1` leaves them to root, and in a container even root needs CAP_SYS_ADMIN: see
+    https://developer.nvidia.com/ERR_NVGPUCTRPERM.
+    """
+    try:
+        found = re.search(r"RmProfilingAdminOnly:\s*(\d)", Path(path).read_text(encoding="utf-8"))
+        effective = re.search(r"CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+    if found is None or effective is None:
+        return None
+    return found[1] == "0" or bool(int(effective[1], 16) >> 21 & 1)
+
+
+@cache
+def torch_cuda() -> str | None:
+    """The CUDA version that torch was built for, read from its version.py; None without torch or without CUDA."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    found = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE)
+    return found[1] if found else None
+
+
+def has_package(name: str) -> bool:
+    """Whether a package can be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Nvcc:
+    """Where nvcc is, and where it was looked for."""
+
+    path: str | None
+    looked: tuple[str, ...]
+
+
+def find_nvcc() -> Nvcc:
+    """nvcc as the builder finds it: CUDA_HOME or CUDA_PATH, PATH, /usr/local/cuda, the pip packages of NVIDIA."""
+    looked = []
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        home = os.environ.get(variable)
+        looked.append(f"{variable} ({home or 'not set'})")
+        if home and _is_program(found := Path(home) / "bin" / "nvcc"):
+            return Nvcc(str(found), tuple(looked))
+    looked.append("PATH")
+    if on_path := shutil.which("nvcc"):
+        return Nvcc(on_path, tuple(looked))
+    for found in (*map(Path, FIXED_PLACES), *_packaged()):
+        if _is_program(found):
+            return Nvcc(str(found), (*looked, str(found)))
+    return Nvcc(None, (*looked, *FIXED_PLACES, "the pip package nvidia-cuda-nvcc"))
+
+
+def _packaged() -> list[Path]:
+    """nvcc in NVIDIA's pip packages: nvidia/cuda_nvcc (CUDA 12) or nvidia/cu13 (CUDA 13)."""
+    spec = importlib.util.find_spec("nvidia")
+    places = list(spec.submodule_search_locations or []) if spec else []
+    return [path for place in places for path in sorted(Path(place).glob("cu*/bin/nvcc"))]
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
