@@ -92,6 +92,9 @@ class Builder:
             "source_path": str(work / "candidate.py"),
             "problem_path": str(work / "problem.py"),
             "products_dir": str(work / "products"),
+            "backend": job.backend,
+            "arch": job.arch,
+            "device": job.device,
         }
         started, paused = time.monotonic(), self._paused_s
         child = self._zygote.spawn("build", spec, policy)

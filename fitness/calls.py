@@ -59,6 +59,19 @@ class Limits:
 
     timeout_s: float
     memory_bytes: int
+    device_bytes: int = 0
+    """On a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A stretch of one output as it was at the end of the window."""
+
+    call: int
+    output: int
+    start: int
+    """First element, counted in the contiguous output."""
+    values: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +81,10 @@ class Call:
     window_ms: float
     outputs: list[list[torch.Tensor]]
     """Per input of the batch, the output tensors, in memory of our own."""
-    waited_share: float
+    waited_share: float = 0.0
     """How much of the window the runner's threads stood in the kernel's run queue, per CPU: foreign load."""
+    samples: tuple[Sample, ...] = ()
+    """On a GPU: what stood in the outputs when the clock was stopped."""
 
 
 def raise_priority(pid: int) -> None:
@@ -89,8 +104,89 @@ class _IoVec(ctypes.Structure):
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Runner:
-    """A frozen process that holds one model, between calls."""
+class ModelProcess:
+    """A process that holds one model and answers orders: what runners on the CPU and on a GPU share."""
+
+    def __init__(
+        self,
+        zygote: Zygote,
+        entry: str,
+        spec: dict[str, Any],
+        policy: Policy,
+        limits: Limits,
+        descriptors: Sequence[int] = (),
+    ) -> None:
+        self._limits, self._is_closed = limits, False
+        go_read, self._go = os.pipe2(os.O_CLOEXEC)
+        self._done, done_write = os.pipe2(os.O_CLOEXEC)
+        self.child: Child = zygote.spawn(entry, spec, policy, [go_read, done_write, *descriptors])
+        os.close(go_read)
+        os.close(done_write)
+        raise_priority(self.child.pid)
+
+    def close(self) -> None:
+        """Ends the process; its log stays readable until `discard`. Again it does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.child.kill()
+        for descriptor in (self._go, self._done):
+            os.close(descriptor)
+        self._free()
+
+    def _free(self) -> None:
+        """Lets go of the memory that was shared with the process."""
+
+    def _order(self, operation: int, argument: int, extra: bytes = b"") -> None:
+        with contextlib.suppress(BrokenPipeError):  # the next wait reports how it ended
+            os.write(self._go, wire.GO.pack(operation, argument, extra))
+
+    def _freeze(self) -> None:
+        if not self.child.freeze():
+            if self.child.ended.wait(0.5):
+                raise self._death("between two calls")
+            raise CandidateFailed(Verdict.CONTRACT, "the process could not be stopped within 1 s of its answer")
+
+    def _await(self, kind: int, doing: str) -> Reply:
+        """The runner's next message, which must be of `kind`."""
+        deadline = time.monotonic() + self._limits.timeout_s
+        poller = select.poll()
+        poller.register(self._done, select.POLLIN)
+        while not poller.poll(POLL_MS):
+            if time.monotonic() > deadline:
+                raise CandidateFailed(Verdict.TIMEOUT, f"{doing} took longer than {self._limits.timeout_s:g} s")
+            held = self.child.resident_bytes()
+            if held > self._limits.memory_bytes:
+                allowed = self._limits.memory_bytes / 2**20
+                reason = f"{doing} held {held / 2**20:.0f} MiB, allowed are {allowed:.0f} MiB"
+                raise CandidateFailed(Verdict.OUT_OF_MEMORY, reason)
+        body = wire.read_exactly(self._done, wire.REPLY_BYTES, deadline)
+        if body is None:
+            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with part of a message")
+        if not body:
+            raise self._death(doing)
+        try:
+            reply = wire.unpack_reply(body)
+        except ValueError as error:
+            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with {error}: a broken message") from error
+        if reply.kind == wire.FAILED:
+            verdict = _VERDICTS.get(reply.code, Verdict.RUNTIME_ERROR)
+            raise CandidateFailed(verdict, f"{doing} failed: {reply.text}")
+        if reply.kind != kind:
+            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered out of turn (message kind {reply.kind})")
+        return reply
+
+    def _death(self, doing: str) -> CandidateFailed:
+        self.child.ended.wait(5)
+        status = self.child.status
+        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
+        return CandidateFailed(
+            Verdict.RUNTIME_ERROR, f"the process {self.child.death()} during {doing}, before it answered", signal=number
+        )
+
+
+class Runner(ModelProcess):
+    """A frozen process on the CPU that holds one model, between calls."""
 
     def __init__(
         self,
@@ -102,7 +198,7 @@ class Runner:
         state: Segment | None,
     ) -> None:
         """Starts it, loads the model and freezes it. Raises CandidateFailed when that fails."""
-        self._limits, self._layouts = limits, list(outputs)
+        self._layouts = list(outputs)
         self._cpus = sorted(os.sched_getaffinity(0))
         self._is_bound = not spec["own_threads"]
         self._input_layouts = [Layout.from_json(entry) for entry in spec["inputs"] if "shape" in entry]
@@ -111,13 +207,8 @@ class Runner:
         if not spec["writable_inputs"]:
             self._segment.seal()
         self._slots = [self._segment.tensors(self._input_layouts, s * self._slot_bytes) for s in range(spec["slots"])]
-        go_read, self._go = os.pipe2(os.O_CLOEXEC)
-        self._done, done_write = os.pipe2(os.O_CLOEXEC)
         state_fd = state.fd if state is not None else self._segment.fd
-        self.child: Child = zygote.spawn("run", spec, policy, [go_read, done_write, self._segment.fd, state_fd])
-        os.close(go_read)
-        os.close(done_write)
-        raise_priority(self.child.pid)
+        super().__init__(zygote, "run", spec, policy, limits, [self._segment.fd, state_fd])
         self._destination = bytearray(max(1, sum(layout.nbytes for layout in self._layouts) * spec["slots"]))
         try:
             ready = self._await(wire.READY, "loading the module")
@@ -170,11 +261,7 @@ class Runner:
                 return f"forward wrote to its input {index}: {changed} of {before.numel()} elements changed"
         return ""
 
-    def close(self) -> None:
-        """Ends the process; its log stays readable until `discard`."""
-        self.child.kill()
-        for descriptor in (self._go, self._done):
-            os.close(descriptor)
+    def _free(self) -> None:
         self._segment.close()
 
     def _tell(self, operation: int, argument: int) -> None:
@@ -197,49 +284,6 @@ class Runner:
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline and not self.child.is_asleep():
             time.sleep(0.0002)
-
-    def _freeze(self) -> None:
-        if not self.child.freeze():
-            if self.child.ended.wait(0.5):
-                raise self._death("between two calls")
-            raise CandidateFailed(Verdict.CONTRACT, "the process could not be stopped within 1 s of its answer")
-
-    def _await(self, kind: int, doing: str) -> Reply:
-        """The runner's next message, which must be of `kind`."""
-        deadline = time.monotonic() + self._limits.timeout_s
-        poller = select.poll()
-        poller.register(self._done, select.POLLIN)
-        while not poller.poll(POLL_MS):
-            if time.monotonic() > deadline:
-                raise CandidateFailed(Verdict.TIMEOUT, f"{doing} took longer than {self._limits.timeout_s:g} s")
-            held = self.child.resident_bytes()
-            if held > self._limits.memory_bytes:
-                allowed = self._limits.memory_bytes / 2**20
-                reason = f"{doing} held {held / 2**20:.0f} MiB, allowed are {allowed:.0f} MiB"
-                raise CandidateFailed(Verdict.OUT_OF_MEMORY, reason)
-        body = wire.read_exactly(self._done, wire.REPLY_BYTES, deadline)
-        if body is None:
-            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with part of a message")
-        if not body:
-            raise self._death(doing)
-        try:
-            reply = wire.unpack_reply(body)
-        except ValueError as error:
-            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with {error}: a broken message") from error
-        if reply.kind == wire.FAILED:
-            verdict = _VERDICTS.get(reply.code, Verdict.RUNTIME_ERROR)
-            raise CandidateFailed(verdict, f"{doing} failed: {reply.text}")
-        if reply.kind != kind:
-            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered out of turn (message kind {reply.kind})")
-        return reply
-
-    def _death(self, doing: str) -> CandidateFailed:
-        self.child.ended.wait(5)
-        status = self.child.status
-        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
-        return CandidateFailed(
-            Verdict.RUNTIME_ERROR, f"the process {self.child.death()} during {doing}, before it answered", signal=number
-        )
 
     def _fetch(self, claims: Sequence[Output], calls: int) -> list[list[torch.Tensor]]:
         """The outputs' bytes, out of the frozen process."""

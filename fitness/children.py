@@ -133,12 +133,12 @@ def _all_in(pid: int, states: bytes) -> bool:
 class Zygote:
     """A running zygote and its children. Safe to use from several threads."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, device: str = "cpu") -> None:
         self.threads = threads
         self._home = tempfile.mkdtemp(prefix="zygote-", dir=live_dir())
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fitness.zygote", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "fitness.zygote", str(theirs.fileno()), device],
             pass_fds=[theirs.fileno()],
             env=clean_environment(self._home, threads),
             cwd=self._home,

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fitness import timing
 from fitness.calls import CandidateFailed, raise_priority
@@ -30,12 +30,15 @@ from fitness.evaluation import Evaluation, Job, JudgeError
 from fitness.machine import cache_bytes, device_lock, device_name, judge_sha256
 from fitness.rounds import FEWEST_ROUNDS, Bench, Plan, paired
 from fitness.sandbox import hide_from_others, sleep_precisely
-from fitness.session import Session
+from fitness.session import BASELINES, NO_OP, Session
 from fitness.trial import Trial
 from problems.problem import ProblemError
 
+if TYPE_CHECKING:
+    from fitness.gpu.session import GpuSession
+
 SESSIONS = 2
-"""Problems kept ready at once; each may hold most of a GiB of secret inputs."""
+"""Problems kept ready at once on the CPU; each may hold most of a GiB of secret inputs. On a GPU: one."""
 MOST_FLUSH_BYTES = 64 << 20
 
 
@@ -46,16 +49,22 @@ class Judge:
         import torch
 
         self._device, self._fenced, self.level = device, sandbox != "none", "S0"
+        self._is_gpu = device != "cpu"
         cpus = len(os.sched_getaffinity(0))
-        self._zygote = Zygote(cpus)
+        self._zygote = Zygote(cpus, device)
         torch.set_num_threads(cpus)
         if self._fenced:
             from fitness.probe import probe
 
             self.level = probe(self._zygote).level
-        self._sessions: OrderedDict[tuple[str, str, str], Session] = OrderedDict()
-        flush = torch.zeros(min(cache_bytes(), MOST_FLUSH_BYTES) // 4, dtype=torch.int32)
-        self._bench = Bench(quiet, flush)
+        self._sessions: OrderedDict[tuple[str, ...], Session | GpuSession] = OrderedDict()
+        if self._is_gpu:
+            from fitness.gpu.bench import open_bench
+
+            self._bench = open_bench(device, self._zygote, fenced=self._fenced)
+        else:
+            flush = torch.zeros(min(cache_bytes(), MOST_FLUSH_BYTES) // 4, dtype=torch.int32)
+            self._bench = Bench(quiet, flush, disturbed=str)
         self._overhead_ms: float | None = None
 
     def measure(self, job: Job, artifact_dir: str) -> Evaluation:
@@ -67,7 +76,7 @@ class Judge:
                 "problem": job.problem,
                 "backend": job.backend,
                 "source_sha256": job.source_sha256,
-                "device_name": device_name(),
+                "device_name": device_name(self._device),
                 "sandbox": self.level,
                 "judge_sha256": judge_sha256(),
             }
@@ -83,17 +92,18 @@ class Judge:
             return Evaluation(**common, **outcome, log=trial.log, evaluate_s=spent, draws=trial.draws)
 
     def baseline(self, job: Job, kind: str) -> dict[str, Any]:
-        """The reference against itself (`eager`) or against torch.compile of itself (`compile`)."""
+        """The reference against a baseline of itself; `kind` is one of fitness.session.BASELINES."""
         with device_lock(self._device):
             session = self._session(job)
             is_copied = bool(session.state_layouts)
             try:
-                other = session.reference(is_copied, compile_it=kind == "compile")
+                other = session.reference(is_copied, kind)
             except CandidateFailed as failure:
                 raise JudgeError(f"baseline {kind} of {job.problem} failed: {failure.reason}") from failure
             try:
-                other.call([session.verification(is_copied)[0].inputs])  # torch.compile compiles here
-                rounds = paired(self._bench, session, lambda: other, is_copied, Plan(session.calls, keep_process=True))
+                other.call([next(iter(session.verification(is_copied))).inputs])  # torch.compile compiles here
+                plan = Plan(session.calls, keep_process=True, is_checked=not BASELINES[kind][1])
+                rounds = paired(self._bench, session, lambda: other, is_copied, plan)
             except CandidateFailed as failure:
                 raise JudgeError(f"baseline {kind} of {job.problem} failed: {failure.reason}") from failure
             finally:
@@ -102,7 +112,7 @@ class Judge:
             if rounds.kept < FEWEST_ROUNDS // 2:
                 raise JudgeError(
                     f"baseline {kind} of {job.problem}: {rounds.dropped} of {rounds.dropped + rounds.kept} rounds were "
-                    "disturbed by other load on the machine's CPUs; end other programs and try again"
+                    "disturbed by other load on the machine; end other programs and try again"
                 )
             found = timing.summarise(rounds.kernel_ms, rounds.reference_ms)
             return {
@@ -113,13 +123,16 @@ class Judge:
                 "speedup_vs_eager": found.speedup,
                 "speedup_vs_eager_ci": list(found.speedup_ci),
                 "rounds": found.rounds,
-                "device_name": device_name(),
+                "samples_ms": rounds.kernel_ms,
+                "device_name": device_name(self._device),
             }
 
     def _no_op_ms(self, job: Job) -> float:
         """A trusted no-op measured like any call: what the protocol itself costs."""
+        if self._is_gpu:
+            return self._bench.fixed_ms
         if self._overhead_ms is None:
-            job = dataclasses.replace(job, problem="no-op", problem_source=_NO_OP, source=_NO_OP)
+            job = dataclasses.replace(job, problem="no-op", problem_source=NO_OP, source=NO_OP, precision="fp32")
             idle = Session(self._zygote, job, fenced=self._fenced)
             self._overhead_ms = idle.pilot_ms
             idle.close()
@@ -131,26 +144,21 @@ class Judge:
             session.close()
         self._zygote.close()
 
-    def _session(self, job: Job) -> Session:
-        key = (job.problem_source, job.precision, job.device)
+    def _session(self, job: Job) -> Session | GpuSession:
+        key = (job.problem_source, job.precision, job.device, job.backend)
         if key not in self._sessions:
-            if len(self._sessions) >= SESSIONS:
+            while len(self._sessions) >= (1 if self._is_gpu else SESSIONS):
                 self._sessions.popitem(last=False)[1].close()
-            self._sessions[key] = Session(self._zygote, job, fenced=self._fenced)
+            self._sessions[key] = self._open_session(job)
         self._sessions.move_to_end(key)
         return self._sessions[key]
 
+    def _open_session(self, job: Job) -> Session | GpuSession:
+        if not self._is_gpu:
+            return Session(self._zygote, job, fenced=self._fenced)
+        from fitness.gpu.session import GpuSession
 
-_NO_OP = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x + 1
-def get_inputs():
-    return [torch.rand(16)]
-def get_init_inputs():
-    return []
-"""
+        return GpuSession(self._zygote, job, fenced=self._fenced, fixed_ms=self._bench.fixed_ms)
 
 
 def main(descriptor: int, device: str, sandbox: str) -> None:
@@ -175,7 +183,7 @@ def main(descriptor: int, device: str, sandbox: str) -> None:
 
     try:
         judge = Judge(device, sandbox, quiet)
-    except JudgeError as error:
+    except (JudgeError, ProblemError, CandidateFailed) as error:
         say({"error": str(error)})
         return
     say({"ready": True, "sandbox": judge.level})

@@ -17,7 +17,9 @@ from fitness.sandbox import ROOT, state_dir
 @contextlib.contextmanager
 def device_lock(device: str) -> Iterator[None]:
     """One measurement at a time per device, also across processes of this user."""
-    descriptor = os.open(state_dir() / f"device-{device}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        state_dir() / f"device-{device.replace(':', '-')}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600
+    )
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -35,8 +37,12 @@ def cache_bytes() -> int:
 
 
 @cache
-def device_name() -> str:
-    """`AMD EPYC, 2 CPUs`."""
+def device_name(device: str = "cpu") -> str:
+    """`AMD EPYC, 2 CPUs` or `NVIDIA H200`."""
+    if device != "cpu":
+        import torch
+
+        return torch.cuda.get_device_name(device)
     with open("/proc/cpuinfo") as info:
         names = [line.split(":", 1)[1].strip() for line in info if line.startswith("model name")]
     return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} CPUs"
@@ -46,6 +52,6 @@ def device_name() -> str:
 def judge_sha256() -> str:
     """Hex digest over the sources of the judge itself: which judge said so."""
     digest = hashlib.sha256()
-    for path in sorted((ROOT / "fitness").glob("*.py")):
+    for path in sorted([*(ROOT / "fitness").glob("*.py"), *(ROOT / "fitness" / "gpu").glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -12,7 +12,7 @@ import re
 import statistics
 import time
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,43 +220,39 @@ def device_uuid(index: int, *, driver: str = DRIVER) -> str:
 class Watch:
     """Says of each timed round whether it must be dropped. Blind where NVML is missing: it then drops nothing."""
 
-    def __init__(self, gpu: Gpu | None, why_blind: str = "") -> None:
-        self._gpu, self._why_blind = gpu, why_blind
+    def __init__(self, gpu: Gpu | None, ours: Callable[[], Collection[int]] = tuple, why_blind: str = "") -> None:
+        """`ours()`: pids of our own that may hold a context on the device, asked again when a stranger shows up."""
+        self._gpu, self._ours, self._why_blind = gpu, ours, why_blind
         self._session: deque[int] = deque(maxlen=KEPT_CLOCKS)
         self._left: dict[int, float] = {}
         self._known: frozenset[int] = frozenset()
-        self.begin(())
+        self.begin()
 
     @classmethod
-    def over(cls, device: str, *, nvml: str = NVML) -> Watch:
+    def over(cls, device: str, ours: Callable[[], Collection[int]] = tuple, *, nvml: str = NVML) -> Watch:
         """The watch of `cuda:0`; blind, with one warning in the log, where NVML does not work. `cpu`: blind."""
         number = re.fullmatch(r"cuda(?::(\d+))?", device)
         if number is None:
             return cls(None)
         try:
-            return cls(Gpu(int(number[1] or 0), nvml=nvml))
+            return cls(Gpu(int(number[1] or 0), nvml=nvml), ours)
         except JudgeError as error:
             log.warning("gpu is not watched: %s", error)
-            return cls(None, str(error))
+            return cls(None, why_blind=str(error))
 
-    def begin(self, known: Collection[int]) -> None:
-        """Starts a series of rounds; `known`: pids of ours that hold a context on the device, now that all of them do.
-
-        Call it again whenever our own processes change.
-        """
+    def begin(self) -> None:
+        """Starts a series of rounds, at a moment when our own processes have their contexts and nobody else has."""
         self._series: list[int] = []
         self._dropped: Counter[str] = Counter()
         self._rounds = self._capped = 0
-        self.census(known)
+        self._take_census(frozenset(self._ours()))
 
-    def census(self, known: Collection[int]) -> None:
-        """The same without a new series: after a runner was replaced in the middle of one."""
+    def _take_census(self, known: frozenset[int]) -> None:
         now = time.monotonic()
-        self._left |= {pid: now for pid in self._known - set(known)}
-        self._known = frozenset(known)
-        found = self._processes()
-        pids = [process.pid for process in found]
-        self._sees_our_pids = bool(known) and set(known) <= set(pids)
+        self._left |= {pid: now for pid in self._known - known}
+        self._known = known
+        pids = [process.pid for process in self._processes()]
+        self._sees_our_pids = not known.isdisjoint(pids)
         self._census = Counter(pids)
 
     def round(self) -> str:
@@ -307,22 +303,29 @@ class Watch:
     def _foreign(self) -> str:
         """Which process besides ours holds a context, in words; empty when none does.
 
-        Where our own pids are in the list every other pid is foreign. Where they are not (another pid namespace, or
+        Where any of our own pids is in the list every other pid is foreign. Where none is (another pid namespace, or
         zeros) pids cannot be told apart: then it is foreign only if it came after the census, or if there are
         more contexts than we have processes.
         """
-        found = self._processes()
-        leaving = {pid for pid, left in self._left.items() if time.monotonic() - left < LEAVING_S}
+        found, others, leaving = self._strangers()
+        if others and (known := frozenset(self._ours())) != self._known:  # a runner was replaced
+            self._take_census(known)
+            found, others, leaving = self._strangers()
         if self._sees_our_pids:
-            others = [process for process in found if process.pid not in self._known | leaving]
             if not others:
                 return ""
             used = sum(process.used_bytes for process in others) >> 20
             return f"process {', '.join(str(other.pid) for other in others)} also uses the GPU ({used} MiB)"
-        new = Counter(process.pid for process in found) - self._census
-        more = len(found) - len(self._known) - len(leaving) if self._known else 0
+        new = Counter(process.pid for process in others) - self._census
+        more = len(found) - len(self._known) - leaving if self._known else 0
         count = max(new.total(), more)
         return f"somebody else uses the GPU ({count} contexts too many; pids do not show here)" if count > 0 else ""
+
+    def _strangers(self) -> tuple[list[Process], list[Process], int]:
+        """(all processes, those whose pid is not ours, how many of ours may still be dying)."""
+        leaving = {pid for pid, left in self._left.items() if time.monotonic() - left < LEAVING_S}
+        found = self._processes()
+        return found, [process for process in found if process.pid not in self._known | leaving], len(leaving)
 
     def _processes(self) -> list[Process]:
         return (self._gpu.processes() if self._gpu is not None else None) or []

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fitness import timing, verify
-from fitness.calls import Call, CandidateFailed, Runner
-from fitness.evaluation import Verdict
-from fitness.session import Draw, Session
+from fitness import timing
+from fitness.calls import Call
+from fitness.session import Draw
 
 if TYPE_CHECKING:
     import torch
+
+    from fitness.calls import Runner
+    from fitness.gpu.calls import GpuRunner
+    from fitness.gpu.session import GpuSession
+    from fitness.session import Session
 
 TIMED_S = 1.5
 """Timed rounds of one candidate stop after this long, once FEWEST_ROUNDS are in."""
@@ -23,6 +27,7 @@ WARM_ROUNDS = 3
 """Untimed rounds of every new process: heap, page tables and thread pools fill up in them."""
 PATIENCE = 8
 """This many times TIMED_S, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
+MOST_TAKEN_OFF = 0.05
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window."""
 
@@ -35,6 +40,18 @@ class Bench:
     """Makes builds on the same CPUs stand still, and lets them go on."""
     flush: torch.Tensor
     """As large as the last-level cache; touched before every call, so that all start alike."""
+    disturbed: Callable[[], str]
+    """Why the round that just ended must be dropped; empty when nothing speaks against it."""
+    summary: Callable[[], dict[str, Any]] = dict
+    """Features of the rounds since `quiet(True)`: clocks, temperature."""
+    fixed_ms: float = 0.0
+    """On a GPU, what a window costs around the work itself, measured with a trusted no-op: the device's change from one
+    process to the other and back, and two messages."""
+
+    def share(self, window_ms: float) -> float:
+        """The part of a window that the work took. What is taken off was measured without the candidate, and is never
+        more than MOST_TAKEN_OFF of the window."""
+        return window_ms - min(self.fixed_ms, MOST_TAKEN_OFF * window_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +66,8 @@ class Plan:
     """On inputs that were never used before."""
     keep_process: bool = False
     """Inputs may come again to the same process: for baselines, which do not cheat."""
+    is_checked: bool = True
+    """Whether outputs must be right: a TF32 baseline is only timed."""
 
 
 @dataclass(slots=True)
@@ -65,28 +84,35 @@ class Rounds:
         return len(self.kernel_ms)
 
 
-def paired(bench: Bench, session: Session, candidate: Callable[[], Runner], is_copied: bool, plan: Plan) -> Rounds:
+def paired(
+    bench: Bench,
+    session: Session | GpuSession,
+    candidate: Callable[[], Runner | GpuRunner],
+    is_copied: bool,
+    plan: Plan,
+) -> Rounds:
     """Rounds until `plan` or precision says stop.
 
     `candidate()` gives a new process: a process must see each input at most once, or it could remember. Raises
     CandidateFailed at the first wrong output.
     """
-    pool = list(session.pool(is_copied, fresh=plan.fresh))
+    feed = session.feed(is_copied, plan.calls, fresh=plan.fresh)
+    warm = min(WARM_ROUNDS, feed.rounds - 1)
     rounds, order = Rounds(), random.SystemRandom()
     runner, reference = candidate(), session.reference(is_copied)
     started = time.monotonic()
     bench.quiet(True)
     try:
         while True:
-            order.shuffle(pool)
-            batches = [pool[i : i + plan.calls] for i in range(0, len(pool) - plan.calls + 1, plan.calls)]
-            warm = min(WARM_ROUNDS, len(batches) - 1)
-            for batch in batches[:warm]:
-                rounds.draws += len(batch)
-                _round(bench, [runner, reference], batch, order)
-            for batch in batches[warm:]:
-                _keep(rounds, _round(bench, [runner, reference], batch, order), len(batch))
-                if _enough(rounds, plan, time.monotonic() - started):
+            for index, batch in enumerate(feed.batches(order)):
+                calls = _round(bench, [runner, reference], batch, order)
+                if plan.is_checked:
+                    session.compare(calls[0], calls[1], batch, is_copied)
+                if index < warm:
+                    rounds.draws += len(batch)
+                    continue
+                _keep(rounds, calls, len(batch), bench)
+                if _enough(rounds, plan, session.looks, time.monotonic() - started):
                     return rounds
             if not plan.keep_process:
                 runner.close()
@@ -97,38 +123,27 @@ def paired(bench: Bench, session: Session, candidate: Callable[[], Runner], is_c
         reference.child.discard()
 
 
-def check(call: Call, batch: list[Draw]) -> None:
-    """Raises CandidateFailed unless every output of the call is right."""
-    for outputs, draw in zip(call.outputs, batch, strict=True):
-        for index, (actual, expected) in enumerate(zip(outputs, draw.expected, strict=True)):
-            if not verify.is_right(actual, expected):
-                which = f"output {index} " if len(outputs) > 1 else ""
-                reason = f"{which}on a draw of family {draw.family}: {verify.complaint(actual, expected)}"
-                raise CandidateFailed(Verdict.WRONG_RESULT, reason)
-
-
-def _round(bench: Bench, sides: list[Runner], batch: list[Draw], order: random.Random) -> list[Call]:
+def _round(bench: Bench, sides: Sequence[Runner | GpuRunner], batch: list[Draw], order: random.Random) -> list[Call]:
     """The calls of candidate and reference, whichever went first."""
     turns = order.sample(range(2), 2)
     inputs = [draw.inputs for draw in batch]
     calls = {side: sides[side].call(inputs, bench.flush) for side in turns}
-    check(calls[0], batch)
     return [calls[0], calls[1]]
 
 
-def _keep(rounds: Rounds, calls: list[Call], count: int) -> None:
+def _keep(rounds: Rounds, calls: list[Call], count: int, bench: Bench) -> None:
     theirs, ours = calls
     rounds.draws += count
-    if ours.waited_share > FOREIGN_LOAD:
+    if ours.waited_share > FOREIGN_LOAD or bench.disturbed():
         rounds.dropped += 1
         return
-    rounds.kernel_ms.append(theirs.window_ms / count)
-    rounds.reference_ms.append(ours.window_ms / count)
+    rounds.kernel_ms.append(bench.share(theirs.window_ms) / count)
+    rounds.reference_ms.append(bench.share(ours.window_ms) / count)
 
 
-def _enough(rounds: Rounds, plan: Plan, spent_s: float) -> bool:
+def _enough(rounds: Rounds, plan: Plan, looks: Sequence[int], spent_s: float) -> bool:
     if rounds.kept >= plan.most_rounds:
         return True
-    if spent_s > TIMED_S and (rounds.kept >= FEWEST_ROUNDS or spent_s > PATIENCE * TIMED_S):
+    if spent_s > TIMED_S and (rounds.kept >= min(FEWEST_ROUNDS, looks[0]) or spent_s > PATIENCE * TIMED_S):
         return True
-    return rounds.kept > 0 and timing.may_stop(rounds.kernel_ms, rounds.reference_ms, plan.incumbent_ms)
+    return rounds.kept > 0 and timing.may_stop(rounds.kernel_ms, rounds.reference_ms, plan.incumbent_ms, looks)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import glob
 import os
 import resource
 import shutil
@@ -46,7 +47,9 @@ _SYSTEM_READ = (
     "/dev/random",
     "/dev/zero",
 )
-_KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE", "CXX", "CC", "CUDA_HOME")
+_GPU_READ = ("/sys", "/etc/nvidia", "/etc/OpenCL", "/run/nvidia-persistenced", "/dev/nvidia-caps")
+_KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE", "CXX", "CC")
+_KEPT_FOR_CUDA = ("CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDAHOSTCXX", "LIBRARY_PATH")
 
 _OPENMP = {"OMP_PROC_BIND": "true", "GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
 """OpenMP's workers stay on CPUs of their own, and wait for the next loop awake for about a millisecond instead of
@@ -76,6 +79,8 @@ class Policy:
     """Largest file that it may write, its captured output included."""
     fenced: bool = True
     """False: resource limits only (`--sandbox none`)."""
+    gpu: bool = False
+    """Whether it may use NVIDIA GPUs."""
 
 
 def confine(policy: Policy) -> None:
@@ -89,7 +94,9 @@ def confine(policy: Policy) -> None:
         die_with_parent()
         return
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    version = landlock.restrict((*_SYSTEM_READ, *python_dirs(), *policy.read), (policy.private_dir, "/dev/null"))
+    read = (*_SYSTEM_READ, *python_dirs(), *policy.read, *(_GPU_READ if policy.gpu else ()))
+    write = (policy.private_dir, "/dev/null", *(_gpu_files() if policy.gpu else ()))
+    version = landlock.restrict(read, write)
     if policy.uid is not None:
         os.setgroups([])
         os.setgid(policy.uid)
@@ -97,7 +104,17 @@ def confine(policy: Policy) -> None:
     elif os.geteuid() == 0:
         _drop_capabilities()
     die_with_parent()
-    seccomp.restrict(processes=policy.processes, own_signals_only=not landlock.scopes_signals(version))
+    seccomp.restrict(
+        processes=policy.processes,
+        own_signals_only=not landlock.scopes_signals(version),
+        unix_sockets=policy.gpu,
+    )
+
+
+def _gpu_files() -> list[str]:
+    """What CUDA writes to: its devices, and the names of its own threads."""
+    devices = [path for path in glob.glob("/dev/nvidia*") if not os.path.isdir(path)]
+    return [*devices, f"/proc/{os.getpid()}/task"]
 
 
 def python_dirs() -> tuple[str, ...]:
@@ -130,7 +147,7 @@ def hide_from_others() -> None:
 
 def clean_environment(private_dir: str, threads: int) -> dict[str, str]:
     """The whole environment of a child: no keys, no settings of the user's, one place to write."""
-    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    kept = {name: os.environ[name] for name in (*_KEPT_ENVIRONMENT, *_KEPT_FOR_CUDA) if name in os.environ}
     return {
         "PATH": os.defpath,
         **kept,
@@ -141,6 +158,10 @@ def clean_environment(private_dir: str, threads: int) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking whether there is a GPU must not start CUDA before a fork
+        "CUDA_CACHE_PATH": str(Path(private_dir, "cuda-cache")),
+        "TORCHINDUCTOR_CACHE_DIR": str(Path(private_dir, "inductor")),
+        "TRITON_CACHE_DIR": str(Path(private_dir, "triton")),
         **_OPENMP,
         **_MALLOC,
     }

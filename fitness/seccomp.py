@@ -24,7 +24,7 @@ _NAMESPACE_FLAGS = 0x7E020080
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_BITS = 1, 1, 5, 0xF
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _O_ACCMODE, _O_TRUNC = 0x3, 0x200
 _MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _FIOSETOWN, _SIOCSPGRP = 8, 10, 15, 0x8901, 0x8902
@@ -154,7 +154,7 @@ def restrict(*, processes: bool, own_signals_only: bool, unix_sockets: bool = Fa
     `unix_sockets` allows what CUDA needs: a SOCK_SEQPACKET socket of AF_UNIX that can be bound and accept, but never
     connect (so no socket of the host is in reach), memory files, and shared anonymous memory. Memory of the last
     two kinds can be held without being resident: without CUDA a process that starts no others has neither.
-    setsid, setpgid, a new parent-death signal, and changes of a file's mode, owner, times and attributes report success
+    setsid, setpgid, a new parent-death signal, hiding one's memory, and changes of a file's mode, owner, times and attributes report success
     without effect: so one killpg reaches every descendant, and compilers that tidy their products go on.
     Raises OSError when the kernel refuses the filter.
     """
@@ -182,6 +182,7 @@ def _program(processes: bool, own_signals_only: bool, unix_sockets: bool, pid: i
     rules += _sockets(unix_sockets) + _files() + _clone(processes)
     rules += [
         _rule(_PRCTL, _FAKE_SUCCESS, (0, _ALL_BITS, _PR_SET_PDEATHSIG)),
+        _rule(_PRCTL, _FAKE_SUCCESS, (0, _ALL_BITS, _PR_SET_DUMPABLE)),  # else no judge without root reads its results
         _rule(_PRLIMIT, _ALLOW, (0, _ALL_BITS, 0)),
         _rule(_PRLIMIT, _REFUSE),
     ]

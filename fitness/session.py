@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import random
 import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fitness import verify, wire
-from fitness.calls import Limits, Runner
+from fitness import timing, verify, wire
+from fitness.calls import Call, CandidateFailed, Limits, Runner
 from fitness.children import Child, Zygote
-from fitness.evaluation import Job
+from fitness.evaluation import Job, Verdict
 from fitness.sandbox import Policy, candidate_uid, live_dir
 from fitness.verify import Expected
 from fitness.wire import Layout, Segment
@@ -36,7 +37,26 @@ POOL_DRAWS, FRESH_DRAWS = 20, 12
 SHORT_MS, BATCH_MS, MOST_CALLS = 2.0, 4.0, 8
 """A reference faster than SHORT_MS is timed in batches of about BATCH_MS (tier T1)."""
 FACTS_BYTES = 1 << 20
+NO_OP = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+def get_inputs():
+    return [torch.rand(16)]
+def get_init_inputs():
+    return []
+"""
 COMPILE_FILE_BYTES = 2 << 30
+
+BASELINES = {
+    "eager": ("", ""),
+    "eager_tf32": ("", "tf32"),
+    "compile": ("default", ""),
+    "compile_max_autotune": ("max-autotune-no-cudagraphs", ""),
+}
+"""Kind of baseline -> (torch.compile's mode, precision instead of the run's own). Without CUDA graphs, whose outputs
+lie in memory that the next call overwrites."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +68,61 @@ class Draw:
     expected: list[Expected]
 
 
+def check(call: Call, batch: Sequence[Draw]) -> None:
+    """Raises CandidateFailed unless every output of the call is right."""
+    for outputs, draw in zip(call.outputs, batch, strict=True):
+        for index, (actual, expected) in enumerate(zip(outputs, draw.expected, strict=True)):
+            if not verify.is_right(actual, expected):
+                raise wrong(draw, index, verify.complaint(actual, expected), len(outputs))
+    for sample in call.samples:
+        if not verify.stretch_is_right(sample.values, batch[sample.call].expected[sample.output], sample.start):
+            raise too_late(batch[sample.call])
+
+
+def wrong(draw: Draw, index: int, complaint: str, outputs: int) -> CandidateFailed:
+    """The failure of one output."""
+    which = f"output {index} " if outputs > 1 else ""
+    return CandidateFailed(Verdict.WRONG_RESULT, f"{which}on a draw of family {draw.family}: {complaint}")
+
+
+def too_late(draw: Draw) -> CandidateFailed:
+    """The failure of an output that was right in the end, but not when the clock stopped."""
+    reason = f"an output on a draw of family {draw.family} was not there yet when the runner said it was done"
+    return CandidateFailed(Verdict.WRONG_RESULT, reason)
+
+
+def too_unstable(job: Job, share: float) -> ProblemError:
+    """The refusal of a problem whose reference is no measure."""
+    return ProblemError(
+        f"problem {job.problem}: the reference's own {job.precision} result is off by more than 1% from fp64 on "
+        f"{100 * share:.0f}% of its elements (random, or numerically unstable); it cannot judge"
+    )
+
+
+class Pool:
+    """Prepared batches on the CPU; a process sees each input at most once."""
+
+    def __init__(self, draws: Sequence[Draw], calls: int) -> None:
+        self._draws, self._calls = list(draws), calls
+
+    def batches(self, order: random.Random) -> Iterator[list[Draw]]:
+        """All batches in a new order, for one process; it ends when a new process is needed."""
+        order.shuffle(self._draws)
+        for first in range(0, len(self._draws) - self._calls + 1, self._calls):
+            yield self._draws[first : first + self._calls]
+
+    @property
+    def rounds(self) -> int:
+        """Batches that one process can be given."""
+        return len(self._draws) // self._calls
+
+
 class Session:
     """A problem made ready: all that is expensive and the same for each of its candidates."""
+
+    looks = timing.LOOKS
+    single_slack_ms = 0.15
+    """A single call may take this much longer than one of a batch: caches and threads start colder."""
 
     def __init__(self, zygote: Zygote, job: Job, *, fenced: bool) -> None:
         """Loads the problem, draws the first checks and times the reference roughly: seconds.
@@ -64,7 +137,7 @@ class Session:
         self._source.write_text(job.problem_source)
         self._source.chmod(0o644)
         policy = private_policy((str(self._dir),), fenced=fenced)
-        self._oracle = _OracleClient(zygote, str(self._source), policy, self.limits)
+        self._oracle = _OracleClient(zygote, str(self._source), job.precision, policy, self.limits)
         self.facts = self._oracle.facts
         self.inputs = [Layout.from_json(entry) for entry in self.facts["inputs"] if "shape" in entry]
         self.outputs = [Layout.from_json(entry) for entry in self.facts["outputs"]]
@@ -85,12 +158,17 @@ class Session:
             draws = [self._draw(family, is_copied, keep=True) for family in VERIFICATION if self._is_open(family)]
             self._verification[is_copied] = [draw for draw in draws if self._usable(draw)]
         if not any(draw.family == "own" for draw in self._verification[is_copied]):
-            raise ProblemError(
-                f"problem {self.job.problem}: the reference's own fp32 result is off by more than 1% from fp64 on "
-                f"{100 * self.unusable.get('own', 1):.0f}% of its elements "
-                "(random, or numerically unstable); it cannot judge"
-            )
+            raise too_unstable(self.job, self.unusable.get("own", 1.0))
         return self._verification[is_copied]
+
+    def feed(self, is_copied: bool, plan_calls: int, *, fresh: bool) -> Pool:
+        """Where the timed rounds get their inputs."""
+        return Pool(self.pool(is_copied, fresh=fresh), plan_calls)
+
+    def compare(self, theirs: Call, ours: Call, batch: Sequence[Draw], is_copied: bool) -> None:
+        """Raises CandidateFailed unless every output of the candidate's call is right."""
+        del ours, is_copied
+        check(theirs, batch)
 
     def pool(self, is_copied: bool, *, fresh: bool) -> list[Draw]:
         """The draws of the timed rounds; a process sees each at most once. `fresh` makes new ones."""
@@ -108,14 +186,15 @@ class Session:
             self._pool[is_copied] = draws
         return self._pool[is_copied]
 
-    def reference(self, is_copied: bool, *, compile_it: bool = False) -> Runner:
-        """A clean process with the reference in it. Raises CandidateFailed if it fails."""
+    def reference(self, is_copied: bool, kind: str = "eager") -> Runner:
+        """A clean process with the reference in it; `kind` is one of BASELINES. Raises CandidateFailed if it fails."""
         state = self._state if is_copied else None
-        spec = self._spec(str(self._source), "Model", state, compile_it=compile_it)
-        policy = private_policy((str(self._dir),), processes=compile_it, fenced=self._fenced)
-        if compile_it:  # torch.compile precompiles its headers: hundreds of MB
+        mode, _ = BASELINES[kind]
+        spec = self._spec(str(self._source), "Model", state, mode=mode)
+        policy = private_policy((str(self._dir),), processes=bool(mode), fenced=self._fenced)
+        if mode:  # torch.compile precompiles its headers: hundreds of MB
             policy = dataclasses.replace(policy, file_bytes=COMPILE_FILE_BYTES)
-        limits = Limits(600.0, self.limits.memory_bytes) if compile_it else self.limits
+        limits = Limits(600.0, self.limits.memory_bytes) if mode else self.limits
         return Runner(self._zygote, spec, policy, self.outputs, limits, state)
 
     def candidate(
@@ -127,6 +206,10 @@ class Session:
         spec |= {"writable_inputs": writable_inputs, "own_threads": own_threads}
         policy = private_policy((artifact_dir,), fenced=self._fenced)
         return Runner(self._zygote, spec, policy, self.outputs, limits, self._state)
+
+    def candidate_limits(self, job: Job) -> Limits:
+        """What one call of a candidate may take."""
+        return Limits(job.timeout_s, job.memory_bytes)
 
     def close(self) -> None:
         """Ends the oracle and removes the problem's folder."""
@@ -140,13 +223,16 @@ class Session:
         state: Segment | None,
         *,
         products: str | None = None,
-        compile_it: bool = False,
+        mode: str = "",
     ) -> dict[str, Any]:
         return {
             "source_path": source,
             "class_name": name,
             "products_dir": products,
-            "compile": compile_it,
+            "compile": mode,
+            "device": "cpu",
+            "backend": self.job.backend,
+            "precision": self.job.precision,
             "writable_inputs": False,
             "own_threads": False,
             "init": self.facts["init"],
@@ -167,8 +253,8 @@ class Session:
 
     def _draw(self, family: str, is_copied: bool, *, keep: bool) -> Draw:
         inputs, narrow, wide = self._oracle.draw(family, is_copied, self.inputs, self.outputs)
-        pairs = zip(narrow, wide, strict=True)
-        expected = [verify.expect(reference, exact, self._terms, keep=keep) for reference, exact in pairs]
+        pairs = [(r.clone(), y.clone()) if keep else (r, y) for r, y in zip(narrow, wide, strict=True)]
+        expected = [verify.expect(r, y, self._terms, precision=self.job.precision, keep=keep) for r, y in pairs]
         return Draw(family, [tensor.clone() for tensor in inputs], expected)
 
     def _timed_families(self, is_copied: bool) -> list[str]:
@@ -215,14 +301,15 @@ class Session:
 class _OracleClient:
     """The process that runs the problem's own code, seen from the judge."""
 
-    def __init__(self, zygote: Zygote, problem_path: str, policy: Policy, limits: Limits) -> None:
+    def __init__(self, zygote: Zygote, problem_path: str, precision: str, policy: Policy, limits: Limits) -> None:
         self._limits = limits
         self._transfer_fd = os.memfd_create("kb-transfer", os.MFD_CLOEXEC)
         facts_fd = os.memfd_create("kb-facts", os.MFD_CLOEXEC)
         go_read, self._go = os.pipe2(os.O_CLOEXEC)
         self._done, done_write = os.pipe2(os.O_CLOEXEC)
         descriptors = [go_read, done_write, self._transfer_fd, facts_fd]
-        self._child: Child = zygote.spawn("oracle", {"problem_path": problem_path}, policy, descriptors)
+        spec = {"problem_path": problem_path, "precision": precision}
+        self._child: Child = zygote.spawn("oracle", spec, policy, descriptors)
         os.close(go_read)
         os.close(done_write)
         self._await("loading the problem")

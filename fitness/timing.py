@@ -61,14 +61,19 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     return medians[int(0.025 * RESAMPLES)], medians[int(0.975 * RESAMPLES) - 1]
 
 
-def may_stop(kernel_ms: Sequence[float], reference_ms: Sequence[float], incumbent_ms: float | None) -> bool:
+def may_stop(
+    kernel_ms: Sequence[float],
+    reference_ms: Sequence[float],
+    incumbent_ms: float | None,
+    looks: Sequence[int] = LOOKS,
+) -> bool:
     """Whether enough rounds are in: precise or clearly slower than the incumbent at a look, the last look, hopeless."""
     rounds = len(kernel_ms)
     if rounds >= FIRST_LOOK and incumbent_ms is not None and statistics.median(kernel_ms) > HOPELESS * incumbent_ms:
         return True
-    if rounds >= LOOKS[-1]:
+    if rounds >= looks[-1]:
         return True
-    if rounds not in LOOKS:
+    if rounds not in looks:
         return False
     if incumbent_ms is not None and median_interval(kernel_ms)[0] > SLOWER * incumbent_ms:
         return True

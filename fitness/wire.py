@@ -16,22 +16,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-ALIGNMENT = 64
-"""torch's own CPU allocator aligns to 64 bytes."""
+ALIGNMENT = 512
+"""torch's own allocators align to 64 bytes on the CPU and to 512 on CUDA."""
 
 _F_SEAL_FUTURE_WRITE = 0x10
 MAX_DIMS, TEXT_BYTES = 8, 1024
 
 GO = struct.Struct("<II16s")
 """Judge to runner: operation, its argument, a seed."""
-RUN, RELEASE, DESCRIBE, STATE, DRAW = 1, 2, 3, 4, 5
+RUN, RELEASE, DESCRIBE, STATE, DRAW, WHERE, MAP, INPUTS, EXACT = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 COPIED = 1 << 16
 """Flag on DRAW's argument: with the varied weights that STATE gives, instead of the seeded ones."""
 
 READY, DONE, RELEASED, FAILED = 1, 2, 3, 4
 _HEAD = struct.Struct("<IIq")
-_OUTPUT = struct.Struct(f"<QQII{MAX_DIMS}q")
+HANDLE_BYTES = 64
+"""A CUDA IPC memory handle (CU_IPC_HANDLE_SIZE)."""
+_OUTPUT = struct.Struct(f"<QQII{MAX_DIMS}q{HANDLE_BYTES}s")
 MAX_REPLY_OUTPUTS = 64
 """Outputs of all calls of one batch together."""
 REPLY_BYTES = _HEAD.size + MAX_REPLY_OUTPUTS * _OUTPUT.size + TEXT_BYTES
@@ -154,9 +156,11 @@ class Output:
     """Where a runner says that one result lies in its own memory. A claim: only the bytes count."""
 
     address: int
+    """Where in the process's memory; on a GPU, how far into the allocation that `handle` names."""
     nbytes: int
     dtype: str
     shape: tuple[int, ...]
+    handle: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +183,7 @@ def pack_reply(kind: int, code: int = 0, outputs: Sequence[Output] = (), text: s
         dims = [*output.shape, *[0] * (MAX_DIMS - len(output.shape))]
         place = _HEAD.size + index * _OUTPUT.size
         dtype = DTYPES.index(output.dtype)
-        _OUTPUT.pack_into(body, place, output.address, output.nbytes, dtype, len(output.shape), *dims)
+        _OUTPUT.pack_into(body, place, output.address, output.nbytes, dtype, len(output.shape), *dims, output.handle)
     encoded = text.encode(errors="replace")[:TEXT_BYTES]
     body[REPLY_BYTES - TEXT_BYTES : REPLY_BYTES - TEXT_BYTES + len(encoded)] = encoded
     return bytes(body)
@@ -192,10 +196,11 @@ def unpack_reply(body: bytes) -> Reply:
         raise ValueError(f"a reply of kind {kind} with {count} outputs")
     outputs = []
     for index in range(count):
-        address, nbytes, dtype, ndim, *dims = _OUTPUT.unpack_from(body, _HEAD.size + index * _OUTPUT.size)
+        place = _HEAD.size + index * _OUTPUT.size
+        address, nbytes, dtype, ndim, *dims, handle = _OUTPUT.unpack_from(body, place)
         if dtype >= len(DTYPES) or ndim > MAX_DIMS:
             raise ValueError(f"an output of dtype {dtype} with {ndim} dimensions")
-        outputs.append(Output(address, nbytes, DTYPES[dtype], tuple(dims[:ndim])))
+        outputs.append(Output(address, nbytes, DTYPES[dtype], tuple(dims[:ndim]), handle))
     text = bytes(body[REPLY_BYTES - TEXT_BYTES :]).rstrip(b"\0").decode(errors="replace")
     return Reply(kind, code, tuple(outputs), text)
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import select
 import socket
 import subprocess
@@ -29,6 +30,26 @@ _PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 """The judge's own worker threads sleep at once after each operation; spinning, they would disturb the next window."""
 
 
+def check_device(device: str) -> None:
+    """JudgeError for a device that cannot be had here; says what is."""
+    if device == "cpu":
+        return
+    import torch
+
+    number = re.fullmatch(r"cuda:(\d+)", device)
+    if number is None:
+        raise JudgeError(f"device must be cpu or cuda:N, found {device!r}")
+    if not torch.version.cuda:
+        raise JudgeError(
+            f"device {device} needs CUDA; torch {torch.__version__} is built without it: install its CUDA build"
+        )
+    count = torch.cuda.device_count()
+    if int(number[1]) >= count:
+        raise JudgeError(
+            f"device {device} was asked for, this machine has {count} GPUs that torch can use; see `kb-evolve doctor`"
+        )
+
+
 class Workbench:
     """Builds and measures. Safe to use from several threads; use as a context manager.
 
@@ -37,16 +58,13 @@ class Workbench:
     """
 
     def __init__(self, device: str = "cpu", sandbox: str = "auto") -> None:
-        if device != "cpu":
-            raise JudgeError(
-                f"device must be cpu, found {device!r}; GPU devices need a build of kb_evolve with a GPU judge"
-            )
+        check_device(device)
         if sandbox not in ("auto", "none"):
             raise JudgeError(f"sandbox must be auto or none, found {sandbox!r}")
         self._device, self._sandbox = device, sandbox
         self._measuring = threading.Lock()
         self._channel: socket.socket | None = None
-        self._zygote = Zygote(1)
+        self._zygote = Zygote(1, device)
         self._builder = Builder(self._zygote, fenced=sandbox != "none")
         self.sandbox_level = ""
         """Measured by attack when the judge starts; empty before the first measurement."""

@@ -1,7 +1,7 @@
 """The zygote: a process that has imported torch and nothing else, and forks one child per request.
 
-Importing torch costs seconds, forking it costs milliseconds. The zygote runs no candidate code itself:
-each child puts on its fence (sandbox.confine) and then calls one entry of fitness/runner.py.
+Importing torch (and Triton, for a GPU) costs seconds, forking it costs milliseconds. The zygote runs no candidate
+code itself: each child puts on its fence (sandbox.confine) and then calls one entry of fitness/runner.py.
 
 Protocol, on a SOCK_SEQPACKET socket: a request is one JSON datagram with its descriptors attached
 ({"policy", "entry", "spec"}; descriptor 0 of the list becomes stdout and stderr), the answer {"pid": n}; when a
@@ -11,6 +11,7 @@ socket it kills all children and exits.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -27,12 +28,16 @@ MAX_REQUEST = 4 << 20
 MAX_DESCRIPTORS = 8
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, device: str) -> None:
     """Serves requests until the socket closes: so the zygote ends with its parent, however that ends."""
     import torch.utils.cpp_extension  # noqa: F401
 
     import fitness.runner  # noqa: F401
     import problems.inputs  # noqa: F401
+
+    if device != "cpu":
+        with contextlib.suppress(ImportError):
+            import triton  # noqa: F401
 
     gc.freeze()
     channel = socket.socket(fileno=descriptor)
@@ -135,4 +140,4 @@ def _kill_group(pid: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])

@@ -14,6 +14,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import subprocess
 import time
@@ -37,6 +38,15 @@ _CHIPS = {80: (166_912, 108), 86: (101_376, 84), 89: (101_376, 142), 90: (232_44
 """Shared memory that one block may use [B] and multiprocessors, by compute capability (CUDA C++ Programming Guide,
 table of technical specifications; multiprocessors of A100, A40, L40S, H200, B200)."""
 _OTHER_CHIP = (101_376, 170)
+_CUDA_UTILS = (
+    "PyCUtensorMap",
+    "load_binary",
+    "get_device_properties",
+    "cuOccupancyMaxActiveClusters",
+    "set_printf_fifo_size",
+    "fill_tma_descriptor",
+)
+"""What Triton takes from its compiled CUDA helper."""
 
 
 def install(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
@@ -62,7 +72,8 @@ def install(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
     _use_cache(folder / "cache", folder / "stub")
     pretend_runtime(_properties(chip), available=True)
     Pretend("meta").__enter__()
-    _set_driver(_stand_in(chip, torch.device("cuda", 0), _launcher(folder, spec["device"] != "cpu")))
+    launcher = _launch_nothing if spec["device"] == "cpu" else _launching_code(folder)
+    _set_driver(_stand_in(chip, torch.device("cuda", 0), launcher))
 
 
 def precompile(model: Any, get_inputs: Callable[[], Sequence[Any]], spec: dict[str, Any]) -> None:
@@ -166,10 +177,10 @@ def _properties(chip: int) -> dict[str, Any]:
 
 
 def _use_cache(cache: Path, stub: Path) -> None:
-    """Triton's cache in this folder; keys are found without hashing Triton's own 400 MB or starting ptxas.
+    """Triton's cache in this folder; keys are found without hashing Triton's own 400 MB.
 
-    Runners may start no process: so the key names Triton's version instead of asking ptxas for its own, and the
-    folder of libcuda is given instead of asked from ldconfig.
+    Runners may start no process: so keys name Triton's version and the machine without asking ptxas and `file`, and
+    the folder of libcuda is given instead of asked from ldconfig.
     """
     cache.mkdir(parents=True, exist_ok=True)
     os.environ |= {
@@ -177,8 +188,10 @@ def _use_cache(cache: Path, stub: Path) -> None:
         "TRITON_MOCK_PTX_VERSION": f"triton {importlib.metadata.version('triton')}",
         "TRITON_LIBCUDA_PATH": str(stub),
     }
+    from triton.runtime import build
     from triton.runtime import cache as triton_cache
 
+    build.platform_key = lambda: f"{platform.system()},{platform.machine()}"
     record = importlib.metadata.distribution("triton").read_text("RECORD")
     if record:  # the installed files' hashes
         key = hashlib.sha256(record.encode()).hexdigest()
@@ -235,14 +248,30 @@ def _launch_nothing(source: Any, metadata: Any) -> Callable[..., None]:
     return lambda *_, **__: None
 
 
-def _launcher(folder: Path, is_for_device: bool) -> Callable[[Any, Any], Any]:
-    """For the stand-in's launcher_cls; compiles Triton's launch code too where a runner will want it."""
-    if not is_for_device:
-        return _launch_nothing
+def _launching_code(folder: Path) -> Callable[[Any, Any], Any]:
+    """For the stand-in's launcher_cls: compiles Triton's launch code, which a runner on a GPU will load.
+
+    It is linked against an empty library in place of NVIDIA's, and not loaded here: so no GPU is needed.
+    """
     from triton.backends.nvidia import driver
     from triton.runtime import build
 
-    build._load_module_from_path = lambda name, path: SimpleNamespace(launch=None, **_CUDA_UTILS)
+    stub = folder / "stub"
+    stub.mkdir(exist_ok=True)
+    compiler = os.environ.get("CC", "gcc")  # as Triton does
+    library = ["-shared", "-o", str(stub / "libcuda.so.1"), "-Wl,-soname,libcuda.so.1"]
+    subprocess.run([compiler, "-x", "c", "/dev/null", *library], check=True)
+    build._load_module_from_path = lambda name, path: SimpleNamespace(launch=None, **dict.fromkeys(_CUDA_UTILS))
+    driver.CudaUtils()
+
+    def launcher(source: Any, metadata: Any) -> Callable[..., None]:
+        driver.CudaLauncher(source, metadata)
+        return _launch_nothing(source, metadata)
+
+    return launcher
+
+
+_CUDA_UTILS)
 
     @functools.cache
     def prepare() -> None:
@@ -260,17 +289,6 @@ def _launcher(folder: Path, is_for_device: bool) -> Callable[[Any, Any], Any]:
 
     return launcher
 
-
-_CUDA_UTILS = dict.fromkeys(
-    (
-        "PyCUtensorMap",
-        "load_binary",
-        "get_device_properties",
-        "cuOccupancyMaxActiveClusters",
-        "set_printf_fifo_size",
-        "fill_tma_descriptor",
-    )
-)
 
 
 @contextlib.contextmanager

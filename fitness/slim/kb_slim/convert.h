@@ -7,12 +7,19 @@
 
 #include <Python.h>
 
+#include <functional>
+#include <memory>
+
+#ifdef KB_LIGHT
+#include <kb_light/torch.h>
+#else
 #include <kb_slim/torch.h>
 
-// Narrow declarations of what libtorch_python exports (torch/csrc/autograd/python_variable.h, 2.13).
+// Narrow declarations of what libtorch_python exports (torch/csrc/autograd/python_variable.h, 2.11 and 2.13).
 extern PyObject* THPVariableClass;
 extern PyObject* ParameterClass;
 PyObject* THPVariable_Wrap(const at::TensorBase& tensor);
+#endif
 
 namespace kb_slim {
 
@@ -37,6 +44,22 @@ class Owned {
 template <class T, class = void>
 struct Convert;
 
+#ifdef KB_LIGHT
+template <>
+struct Convert<at::Tensor> {
+  static bool load(PyObject* object, at::Tensor& value) {
+    kb_bridge::Handle handle;
+    const bool is_tensor = kb_bridge::from_python(object, handle);
+    if (is_tensor) {
+      value = at::Tensor(handle);
+    }
+    return is_tensor;
+  }
+  static PyObject* cast(const at::Tensor& value) { return kb_bridge::to_python(value.handle()); }
+  static std::string argument() { return "torch.Tensor"; }
+  static std::string result() { return "torch.Tensor"; }
+};
+#else
 template <>
 struct Convert<at::Tensor> {
   // The head of the Python object behind a tensor.
@@ -60,6 +83,7 @@ struct Convert<at::Tensor> {
   static std::string argument() { return "torch.Tensor"; }
   static std::string result() { return "torch.Tensor"; }
 };
+#endif
 
 template <>
 struct Convert<bool> {
@@ -109,7 +133,7 @@ struct Convert<T, std::enable_if_t<std::is_floating_point_v<T>>> {
 template <class T>
 inline constexpr bool is_plain_integer =
     std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char> && !std::is_same_v<T, wchar_t> &&
-    !std::is_same_v<T, char8_t> && !std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t>;
+    !std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t>;
 
 template <class T>
 struct Convert<T, std::enable_if_t<is_plain_integer<T>>> {

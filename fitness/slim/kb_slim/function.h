@@ -5,7 +5,7 @@
 
 namespace torch {
 
-// Exported by libtorch_python (torch/csrc/Exceptions.h, 2.13): sets the Python error for a C++ exception.
+// Exported by libtorch_python (torch/csrc/Exceptions.h, 2.11 and 2.13): sets the Python error for a C++ exception.
 void translate_exception_to_python(const std::exception_ptr& exception);
 
 // Also from there: while one lives, C++ warnings become Python warnings. Only its size and its last

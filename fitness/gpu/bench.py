@@ -1,0 +1,57 @@
+"""What timed rounds need of a GPU: a buffer larger than its cache, a watch, and what a window costs around the work."""
+
+from __future__ import annotations
+
+import os
+import statistics
+
+from fitness import timing
+from fitness.children import Zygote
+from fitness.evaluation import Job, JudgeError
+from fitness.gpu import memory
+from fitness.gpu.memory import DeviceError
+from fitness.gpu.session import GpuSession
+from fitness.nvml import Watch
+from fitness.rounds import Bench
+from fitness.session import NO_OP
+
+FLUSH_CACHES = 2
+"""Sizes of the last-level cache that are overwritten before every window."""
+NO_OP_WINDOWS = 25
+
+
+def open_bench(device: str, zygote: Zygote, *, fenced: bool) -> Bench:
+    """The bench of one GPU, its fixed cost measured with a trusted no-op. JudgeError where CUDA does not work."""
+    import torch
+
+    try:
+        memory.use(device)
+        memory.driver()
+    except (RuntimeError, DeviceError) as error:
+        raise JudgeError(f"{device} cannot be used: {error}; see `kb-evolve doctor`") from error
+    size = FLUSH_CACHES * torch.cuda.get_device_properties(device).L2_cache_size
+    flush = torch.zeros(size // 4, dtype=torch.int32, device=device)
+    watch = Watch.over(device)
+
+    def begin(is_on: bool) -> None:
+        if is_on:
+            watch.begin([os.getpid(), *(child.pid for child in zygote.living())])
+
+    fixed_ms = _no_op_window_ms(device, zygote, fenced=fenced)
+    return Bench(begin, flush, disturbed=watch.round, summary=watch.summary, fixed_ms=fixed_ms)
+
+
+def _no_op_window_ms(device: str, zygote: Zygote, *, fenced: bool) -> float:
+    """Window of a single call that adds 1 to 16 numbers; rather too little than too much, since it is taken off."""
+    job = Job("no-op", NO_OP, NO_OP, device=device)
+    session = GpuSession(zygote, job, fenced=fenced, fixed_ms=0.0)
+    runner = session.reference(False)
+    try:
+        windows = [
+            runner.call([draw.inputs for draw in session.new_batch("own", 1)]).window_ms for _ in range(NO_OP_WINDOWS)
+        ]
+    finally:
+        runner.close()
+        runner.child.discard()
+        session.close()
+    return min(timing.median_interval(windows[5:])[0], statistics.median(windows))

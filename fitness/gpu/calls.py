@@ -1,0 +1,255 @@
+"""One runner on a GPU seen from the judge.
+
+The window of a batch begins when the runner is told to go and ends when a sample of the outputs, chosen after it
+said "done", has been read. Inputs are fresh and are written while the process is stopped. All outputs are read
+afterwards, where they lie in the runner's own memory: a copy into buffers of ours would double the time of a
+memory-bound kernel. Work put off until after "done" shows as a sample that is not yet right.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fitness import wire
+from fitness.calls import Call, CandidateFailed, Limits, ModelProcess, Sample
+from fitness.children import Zygote
+from fitness.evaluation import JudgeError, Verdict
+from fitness.gpu import memory
+from fitness.gpu.memory import DeviceError, DeviceMemory, MappedMemory
+from fitness.gpu.runner import INDICES
+from fitness.sandbox import Policy
+from fitness.wire import Layout, Output
+
+if TYPE_CHECKING:
+    import torch
+
+SAMPLED_CALLS = 8
+"""Calls of a batch whose outputs are sampled: work put off for a share x of the calls stays unseen in n windows with
+probability (1 - x)^(8 n)."""
+SAMPLE_BYTES = 4096
+IDLE_MS = 3.0
+"""A device on which nothing else works does a trivial operation of ours much faster than this; others' time slices
+are longer."""
+IDLE_TRIES = 20
+
+
+class GpuRunner(ModelProcess):
+    """A stopped process with a model on the device, between calls."""
+
+    def __init__(
+        self, zygote: Zygote, spec: dict[str, Any], policy: Policy, outputs: Sequence[Layout], limits: Limits
+    ) -> None:
+        """Starts it, loads the model and stops it. Raises CandidateFailed when that fails."""
+        import torch
+
+        self._device, self._layouts = spec["device"], list(outputs)
+        self._input_layouts = [Layout.from_json(entry) for entry in spec["inputs"] if "shape" in entry]
+        self._slot_bytes, self._is_trusted = spec["slot_bytes"], spec["is_trusted"]
+        self._inputs = DeviceMemory(self._slot_bytes * spec["slots"], self._device)
+        self._slots = [self._inputs.tensors(self._input_layouts, s * self._slot_bytes) for s in range(spec["slots"])]
+        self._mapped: dict[bytes, MappedMemory] = {}
+        self._holds_outputs = False
+        self._pinned = torch.empty(wire.MAX_REPLY_OUTPUTS * SAMPLE_BYTES, dtype=torch.uint8, pin_memory=True)
+        spec = {**spec, "input_handle": self._inputs.handle.hex()}
+        super().__init__(zygote, "gpu_run", spec, policy, limits)
+        try:
+            self.code = self._await(wire.READY, "loading the module").code
+            self._free_when_ready = self._lowest_free = torch.cuda.mem_get_info(self._device)[0]
+            self._freeze()
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None = None) -> Call:
+        """Reveals the batch, lets the runner compute it, reads a sample and finds all outputs.
+
+        They lie in the runner's memory and are valid until the next call. Raises CandidateFailed for every way in
+        which the candidate can fail.
+        """
+        self._let_go()
+        self._reveal(batch, flush)
+        self.child.thaw()
+        started = time.perf_counter_ns()
+        self._order(wire.RUN, len(batch))
+        self._await(wire.DONE, "a forward call")
+        chosen = _sample_of(len(batch))
+        samples = self._sample(chosen, self._where(chosen))
+        window_ns = time.perf_counter_ns() - started
+        self._holds_outputs = True
+        outputs = self._outputs(len(batch))
+        self._freeze()
+        if not self._is_trusted:
+            self._examine(batch)
+        return Call(window_ns / 1e6, outputs, samples=samples)
+
+    def peak_extra_bytes(self) -> int:
+        """Most device memory taken since it was ready, as the card counts it."""
+        return max(0, self._free_when_ready - self._lowest_free)
+
+    def threads_used(self) -> int:
+        """Host threads do not compute here."""
+        return 1
+
+    def _changed_input(self, inputs: Sequence[Sequence[torch.Tensor]]) -> str:
+        """Where the last call wrote to its inputs, given what was revealed; empty when nowhere."""
+        for slot, values in zip(self._slots, inputs, strict=False):
+            for index, (now, before) in enumerate(zip(slot, values, strict=True)):
+                changed = _differing(now, before)
+                if changed:
+                    return f"forward wrote to its input {index}: {changed} of {before.numel()} elements changed"
+        return ""
+
+    def _free(self) -> None:
+        for mapped in self._mapped.values():
+            mapped.close()
+        self._mapped.clear()
+        self._slots.clear()
+        self._inputs.close()
+
+    def _let_go(self) -> None:
+        """Tells the runner to drop its last outputs, and stops it again."""
+        if not self._holds_outputs:
+            return
+        self._holds_outputs = False
+        self.child.thaw()
+        self._order(wire.RELEASE, 0)
+        self._await(wire.RELEASED, "letting go of the outputs")
+        self._freeze()
+
+    def _reveal(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None) -> None:
+        """Writes the inputs while the process is stopped and nothing of its work is left on the device."""
+        import torch
+
+        self._check_idle()
+        places = [place for slot in self._slots[: len(batch)] for place in slot]
+        torch._foreach_copy_(places, [value for values in batch for value in values])
+        if flush is not None:
+            flush.add_(1)
+        torch.cuda.synchronize(self._device)
+
+    def _check_idle(self) -> None:
+        """CandidateFailed when the device is shared with work that outlived its call, such as a kernel that waits for
+        the next inputs."""
+        import torch
+
+        for _ in range(IDLE_TRIES):
+            started = time.perf_counter_ns()
+            self._pinned[:4].to(self._device, non_blocking=True).add_(1)
+            torch.cuda.synchronize(self._device)
+            if time.perf_counter_ns() - started < IDLE_MS * 1e6:
+                return
+        raise CandidateFailed(Verdict.CONTRACT, "work of its own was still running on the device between two calls")
+
+    def _where(self, calls: Sequence[int]) -> tuple[Output, ...]:
+        self._order(wire.WHERE, len(calls), INDICES.pack(*calls, *[0] * (SAMPLED_CALLS - len(calls))))
+        claims = self._await(wire.DONE, "saying where its outputs are").outputs
+        expected = self._layouts * len(calls)
+        if len(claims) != len(expected):
+            found = len(claims) / len(calls)
+            raise CandidateFailed(
+                Verdict.CONTRACT, f"forward must return {len(self._layouts)} tensors, found {found:g}"
+            )
+        for claim, layout in zip(claims, expected, strict=True):
+            if claim.shape != layout.shape or claim.dtype != layout.dtype or claim.nbytes != layout.nbytes:
+                reason = f"an output must be {layout.dtype} {layout.shape}, found {claim.dtype} {claim.shape}"
+                raise CandidateFailed(Verdict.CONTRACT, reason)
+        return claims
+
+    def _place(self, claim: Output) -> int:
+        """The claim's address in our own mapping of the runner's memory."""
+        mapped = self._mapped.get(claim.handle)
+        if mapped is None:
+            try:
+                mapped = self._mapped[claim.handle] = MappedMemory(claim.handle, self._device)
+            except DeviceError as error:
+                raise CandidateFailed(Verdict.CONTRACT, f"an output's memory cannot be opened ({error})") from error
+        if claim.address + claim.nbytes > mapped.nbytes:
+            raise CandidateFailed(Verdict.CONTRACT, "an output reaches beyond the memory that holds it")
+        return mapped.address + claim.address
+
+    def _sample(self, calls: Sequence[int], claims: Sequence[Output]) -> tuple[Sample, ...]:
+        """One stretch of each chosen output, at a place that nobody could foresee; ends with the bytes here."""
+        import torch
+
+        taken: list[tuple[int, int, int, int, int]] = []
+        for index, claim in enumerate(claims):
+            layout = self._layouts[index % len(self._layouts)]
+            item = wire.item_bytes(layout.dtype)
+            count = min(layout.numel, SAMPLE_BYTES // item)
+            if count == 0:
+                continue
+            start = secrets.randbelow(layout.numel - count + 1)
+            place = len(taken) * SAMPLE_BYTES
+            memory.read_async(self._pinned.data_ptr() + place, self._place(claim) + start * item, count * item)
+            taken.append((calls[index // len(self._layouts)], index % len(self._layouts), start, place, count * item))
+        memory.wait()
+        return tuple(
+            Sample(c, o, start, self._pinned[p : p + n].clone().view(getattr(torch, self._layouts[o].dtype)))
+            for c, o, start, p, n in taken
+        )
+
+    def _outputs(self, calls: int) -> list[list[torch.Tensor]]:
+        """All outputs where they lie; mappings that none of them needs are let go."""
+        per_order = max(1, min(SAMPLED_CALLS, wire.MAX_REPLY_OUTPUTS // max(1, len(self._layouts))))
+        claims: list[Output] = []
+        for first in range(0, calls, per_order):
+            claims += self._where(range(first, min(first + per_order, calls)))
+        self._refuse_aliases(claims)
+        places = [self._place(claim) if claim.nbytes else 0 for claim in claims]
+        for handle in set(self._mapped) - {claim.handle for claim in claims}:
+            self._mapped.pop(handle).close()
+        width = len(self._layouts)
+        tensors = [
+            memory.tensor_at(place, self._layouts[index % width], self._device) for index, place in enumerate(places)
+        ]
+        return [tensors[index : index + width] for index in range(0, len(tensors), width)]
+
+    def _refuse_aliases(self, claims: Sequence[Output]) -> None:
+        spans = sorted((claim.handle, claim.address, claim.nbytes) for claim in claims if claim.nbytes)
+        for (handle, address, nbytes), (other, following, _) in itertools.pairwise(spans):
+            if handle == other and address + nbytes > following:
+                raise CandidateFailed(Verdict.CONTRACT, "outputs share memory with one another (alias)")
+
+    def _examine(self, batch: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Raises CandidateFailed for inputs written to and for too much memory held; keeps the footprint."""
+        import torch
+
+        changed = self._changed_input(batch)
+        if changed:
+            raise CandidateFailed(Verdict.CONTRACT, changed)
+
+        free = torch.cuda.mem_get_info(self._device)[0]
+        self._lowest_free = min(self._lowest_free, free)
+        held = self._free_when_ready - free
+        if held > self._limits.device_bytes:
+            allowed = self._limits.device_bytes >> 20
+            raise CandidateFailed(
+                Verdict.OUT_OF_MEMORY, f"it holds {held >> 20} MiB of device memory, allowed are {allowed} MiB"
+            )
+
+
+def new_runner(
+    zygote: Zygote, spec: dict[str, Any], policy: Policy, outputs: Sequence[Layout], limits: Limits
+) -> GpuRunner:
+    """A GpuRunner; JudgeError when the card has no room for its inputs."""
+    try:
+        return GpuRunner(zygote, spec, policy, outputs, limits)
+    except DeviceError as error:
+        raise JudgeError(f"the device cannot hold the inputs: {error}; free device memory and try again") from error
+
+
+def _sample_of(count: int) -> list[int]:
+    """Up to SAMPLED_CALLS calls of a batch, at random, without repetition."""
+    return secrets.SystemRandom().sample(range(count), min(count, SAMPLED_CALLS))
+
+
+def _differing(left: torch.Tensor, right: torch.Tensor) -> int:
+    """Elements with different bits."""
+    import torch
+
+    same_bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[left.element_size()]
+    return int((left.view(same_bits) != right.view(same_bits)).sum())

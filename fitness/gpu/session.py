@@ -1,0 +1,450 @@
+"""One problem on a GPU's bench: its oracle, the memory for its inputs, its reference.
+
+Timed inputs are made while the rounds go on, so no process ever sees one twice. Their outputs are compared with the
+reference's of the same round; what is not near enough to that is decided by the fp64 oracle on the same inputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fitness import verify, wire
+from fitness.calls import Call, Limits
+from fitness.children import Child, Zygote
+from fitness.evaluation import Job, JudgeError
+from fitness.gpu.calls import GpuRunner, new_runner
+from fitness.gpu.memory import DeviceError, DeviceMemory
+from fitness.session import (
+    BASELINES,
+    COMPILE_FILE_BYTES,
+    FACTS_BYTES,
+    VERIFICATION,
+    Draw,
+    private_policy,
+    too_late,
+    too_unstable,
+    wrong,
+)
+from fitness.verify import Nearness
+from fitness.wire import Layout
+from problems.inputs import FAMILIES
+from problems.problem import ProblemError
+
+if TYPE_CHECKING:
+    import torch
+
+WINDOW_MS = 4.0
+"""A window holds calls for about this long, some twenty times what it costs around them."""
+MOST_CALLS = 256
+PILOT_CALLS = 16
+SLOTS_SHARE = 0.4
+"""Share of the free memory that all copies of a batch's inputs and outputs may take."""
+CACHED_BYTES = 8 << 30
+"""Verification draws of a problem are kept from candidate to candidate up to this size."""
+LOOKS = (8, 12, 20, 40, 80, 160)
+CONTEXTS_BYTES = 3 << 30
+"""For the CUDA contexts and libraries of three processes."""
+
+
+class GpuSession:
+    """A problem made ready: all that is expensive and the same for each of its candidates."""
+
+    looks = LOOKS
+    single_slack_ms = 0.02
+    """A single call may take this much longer than one of a batch: its launch is not hidden behind the one before."""
+    rounds = 1 << 30
+    """Batches that one process can be given: inputs never come again."""
+
+    def __init__(self, zygote: Zygote, job: Job, *, fenced: bool, fixed_ms: float) -> None:
+        """Loads the problem and times the reference roughly.
+
+        `fixed_ms`: what a window costs around the work. Raises ProblemError when the problem's own code fails or cannot
+        judge, JudgeError when the card is too small for it.
+        """
+        self._zygote, self.job, self._fenced, self._fixed_ms = zygote, job, fenced, fixed_ms
+        self._device = job.device
+        self.limits = Limits(max(job.timeout_s, 60.0), 2 * job.memory_bytes, _total_bytes(self._device))
+        self._dir = Path(tempfile.mkdtemp(prefix="problem-", dir=_live_dir()))
+        self._dir.chmod(0o711)
+        self._source = self._dir / "problem.py"
+        self._source.write_text(job.problem_source)
+        self._source.chmod(0o644)
+        self._memories: dict[str, DeviceMemory] = {}
+        self._oracle = _Oracle(zygote, str(self._source), job, self._policy((str(self._dir),)), self.limits)
+        try:
+            self._make_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_ready(self) -> None:
+        self.facts = self._oracle.describe()
+        self.inputs = [Layout.from_json(entry) for entry in self.facts["inputs"] if "shape" in entry]
+        self.outputs = [Layout.from_json(entry) for entry in self.facts["outputs"]]
+        self.state_layouts = [Layout.from_json(entry) for entry in self.facts["state"]]
+        self._slot_bytes = wire.offsets(self.inputs)[1]
+        self._output_bytes = wire.offsets(self.outputs)[1]
+        shapes = [layout.shape for layout in (*self.inputs, *self.state_layouts)]
+        self._terms = verify.longest_sum(shapes, [layout.shape for layout in self.outputs])
+        self._check_room()
+        self.calls = 1
+        self._give("inputs", self._slot_bytes)
+        self._state = self._varied_weights()
+        self._verification: dict[bool, list[Draw]] = {}
+        self._nearness: dict[bool, list[Nearness]] = {}
+        self._families: dict[bool, list[str]] = {}
+        self.unusable: dict[str, float] = {}
+        self.pilot_ms = self._pilot()
+        self.calls = max(1, min(self._fitting_calls(), MOST_CALLS, -int(-WINDOW_MS // max(self.pilot_ms, 1e-3))))
+        self._give("inputs", self._slot_bytes * self.calls)
+
+    def verification(self, is_copied: bool) -> Iterable[Draw]:
+        """The draws of the first check, with their oracles. Large ones are made anew for each candidate, one at a time:
+        each is valid until the next."""
+        if is_copied in self._verification:
+            return self._verification[is_copied]
+        draws = self._draws(is_copied)
+        if 6 * self._exact_bytes() > CACHED_BYTES:
+            return draws
+        self._verification[is_copied] = list(draws)
+        return self._verification[is_copied]
+
+    def feed(self, is_copied: bool, plan_calls: int, *, fresh: bool) -> _Stream:
+        """Where the timed rounds get their inputs: always fresh."""
+        del fresh
+        return _Stream(self, is_copied, plan_calls)
+
+    def compare(self, theirs: Call, ours: Call, batch: Sequence[Draw], is_copied: bool) -> None:
+        """Raises CandidateFailed unless every output of the candidate's call is right and was so in time."""
+        import torch
+
+        nearness = self._nearness[is_copied]
+        for slot, draw in enumerate(batch):
+            pairs = zip(theirs.outputs[slot], ours.outputs[slot], nearness, strict=True)
+            if not all(verify.is_near(actual, reference, near) for actual, reference, near in pairs):
+                self._ask_oracle(theirs.outputs[slot], slot, draw, is_copied)
+        for sample in theirs.samples:
+            final = theirs.outputs[sample.call][sample.output].reshape(-1)
+            final = final[sample.start : sample.start + sample.values.numel()].cpu()
+            if not torch.equal(final.view(torch.uint8), sample.values.view(torch.uint8)):
+                raise too_late(batch[sample.call])
+
+    def reference(self, is_copied: bool, kind: str = "eager") -> GpuRunner:
+        """A clean process with the reference in it; `kind` is one of BASELINES. Raises CandidateFailed if it fails."""
+        mode, precision = BASELINES[kind]
+        policy = self._policy((str(self._dir),), processes=bool(mode))
+        limits = self.limits
+        if mode:
+            policy = dataclasses.replace(policy, file_bytes=COMPILE_FILE_BYTES)
+            limits = dataclasses.replace(limits, timeout_s=600.0, memory_bytes=4 * limits.memory_bytes)
+        spec = self._spec(str(self._source), "Model", is_copied, mode=mode)
+        spec |= {"precision": precision or spec["precision"], "is_trusted": True}
+        return new_runner(self._zygote, spec, policy, self.outputs, limits)
+
+    def candidate(
+        self, artifact_dir: str, limits: Limits, *, own_threads: bool, writable_inputs: bool = False
+    ) -> GpuRunner:
+        """A fresh process with the candidate in it. Raises CandidateFailed if it cannot be loaded."""
+        del own_threads, writable_inputs
+        folder = Path(artifact_dir)
+        spec = self._spec(str(folder / "candidate.py"), "ModelNew", True, products=str(folder / "products"))
+        policy = self._policy((artifact_dir,), processes=self.job.backend == "triton")
+        return new_runner(self._zygote, spec, policy, self.outputs, limits)
+
+    def candidate_limits(self, job: Job) -> Limits:
+        """What one call of a candidate may take: all of the card that the judge itself does not need."""
+        import torch
+
+        own = 3 * self._slot_bytes * self.calls + 2 * self._output_bytes * self.calls
+        free = torch.cuda.mem_get_info(self._device)[0]
+        return Limits(job.timeout_s, job.memory_bytes, max(1 << 30, free - own - CONTEXTS_BYTES))
+
+    def close(self) -> None:
+        """Ends the oracle, gives the memory back and removes the problem's folder."""
+        self._oracle.close()
+        for held in self._memories.values():
+            held.close()
+        self._memories.clear()
+        shutil.rmtree(self._dir, ignore_errors=True)
+
+    def new_batch(self, family: str, calls: int) -> list[Draw]:
+        """Fresh inputs of one family; valid until the next batch."""
+        self._oracle.inputs(family, calls)
+        return [
+            Draw(family, self._memories["inputs"].tensors(self.inputs, slot * self._slot_bytes), [])
+            for slot in range(calls)
+        ]
+
+    def timed_families(self, is_copied: bool) -> list[str]:
+        """Own and signed inputs in turn; without those that the reference cannot do or that never change."""
+        if is_copied not in self._families:
+            self._survey(is_copied)
+        return self._families[is_copied]
+
+    def _survey(self, is_copied: bool) -> None:
+        """What the timed rounds must know: how near outputs come to the reference's, and which families serve."""
+        import torch
+
+        bounds: list[list[verify.Expected]] = []
+        first_own: list[torch.Tensor] = []
+        own_changes, seen = True, set()
+        for draw in self.verification(is_copied):
+            seen.add(draw.family)
+            if draw.family in ("own", "normal"):
+                bounds.append([dataclasses.replace(one, exact=None, reference=None) for one in draw.expected])
+            if draw.family == "own" and first_own:
+                own_changes = any(not torch.equal(a, b) for a, b in zip(first_own, draw.inputs, strict=True))
+            elif draw.family == "own":
+                first_own = [tensor.clone() for tensor in draw.inputs]
+        has_normal = "normal" in seen
+        self._families[is_copied] = (["own"] if own_changes or not has_normal else []) + ["normal"] * has_normal
+        self._nearness[is_copied] = [Nearness.of(tables) for tables in zip(*bounds, strict=True)]
+
+    def _draws(self, is_copied: bool) -> Iterator[Draw]:
+        has_own = False
+        for family in VERIFICATION:
+            if family != "own" and not any("float" in layout.dtype for layout in self.inputs):
+                continue
+            draw = self._exact_draw(family, is_copied)
+            share = max((one.unusable_share for one in draw.expected), default=0.0)
+            if all(one.is_usable for one in draw.expected):
+                has_own = has_own or family == "own"
+                yield draw
+            else:
+                self.unusable[family] = share
+        if not has_own:
+            raise too_unstable(self.job, self.unusable.get("own", 1.0))
+
+    def _exact_draw(self, family: str, is_copied: bool) -> Draw:
+        import torch
+
+        [draw] = self.new_batch(family, 1)
+        is_kept = 6 * self._exact_bytes() <= CACHED_BYTES
+        if not is_kept:
+            torch.cuda.empty_cache()
+        inputs = [tensor.clone() for tensor in draw.inputs] if is_kept else draw.inputs
+        return Draw(family, inputs, self._expected(0, is_copied, clone=is_kept))
+
+    def _expected(self, slot: int, is_copied: bool, *, clone: bool) -> list[verify.Expected]:
+        """What the oracle says about the inputs in one slot."""
+        wide_layouts = [_widened(layout) for layout in self.outputs]
+        self._give("results", self._output_bytes + wire.offsets(wide_layouts)[1])
+        self._oracle.exact(slot, is_copied)
+        results = self._memories["results"]
+        narrow, wide = results.tensors(self.outputs), results.tensors(wide_layouts, self._output_bytes)
+        pairs = [(r.clone(), y.clone()) if clone else (r, y) for r, y in zip(narrow, wide, strict=True)]
+        return [verify.expect(r, y, self._terms, precision=self.job.precision, keep=True) for r, y in pairs]
+
+    def _ask_oracle(self, outputs: Sequence[torch.Tensor], slot: int, draw: Draw, is_copied: bool) -> None:
+        """Decides on outputs that lie too far from the reference's own to be waved through."""
+        for index, (actual, expected) in enumerate(
+            zip(outputs, self._expected(slot, is_copied, clone=False), strict=True)
+        ):
+            if not verify.is_right(actual, expected):
+                raise wrong(draw, index, verify.complaint(actual, expected), len(outputs))
+
+    def _exact_bytes(self) -> int:
+        """Inputs, results, fp64 results and bounds of one draw."""
+        return self._slot_bytes + 6 * self._output_bytes
+
+    def _check_room(self) -> None:
+        """JudgeError when the card cannot hold two runners beside the oracle's fp64 results."""
+        import torch
+
+        needed = 4 * self._slot_bytes + 7 * self._output_bytes + CONTEXTS_BYTES
+        free, total = torch.cuda.mem_get_info(self._device)
+        if needed > free:
+            raise JudgeError(
+                f"problem {self.job.problem} needs about {needed / 2**30:.1f} GiB on the card, {free / 2**30:.1f} of "
+                f"{total / 2**30:.1f} GiB are free on {self._device}; end other programs there, or take a larger card"
+            )
+
+    def _fitting_calls(self) -> int:
+        import torch
+
+        room = SLOTS_SHARE * torch.cuda.mem_get_info(self._device)[0]
+        return max(1, int(room / max(1, 3 * self._slot_bytes + 2 * self._output_bytes)))
+
+    def _pilot(self) -> float:
+        """The reference's time of one call [ms], roughly."""
+        is_copied = self._state is not None
+        self.timed_families(is_copied)
+        self.calls = max(1, min(PILOT_CALLS, self._fitting_calls()))
+        self._give("inputs", self._slot_bytes * self.calls)
+        runner = self.reference(is_copied)
+        try:
+            family = self.timed_families(is_copied)[0]
+            windows = []
+            for _ in range(5):
+                batch = self.new_batch(family, self.calls)
+                windows.append(runner.call([draw.inputs for draw in batch]).window_ms)
+        finally:
+            runner.close()
+            runner.child.discard()
+        return max(min(windows) - self._fixed_ms, 0.0) / self.calls
+
+    def _varied_weights(self) -> DeviceMemory | None:
+        if not self.state_layouts:
+            return None
+        nbytes = wire.offsets(self.state_layouts)[1]
+        self._give("results", nbytes)
+        self._oracle.ask(wire.STATE, 0, "giving its weights")
+        state = self._memories["state"] = self._allocate(nbytes)
+        weights = self._memories["results"].tensors(self.state_layouts)
+        for place, tensor in zip(state.tensors(self.state_layouts), weights, strict=True):
+            place.copy_(tensor)
+        return state
+
+    def _give(self, name: str, nbytes: int) -> None:
+        """Makes sure that the oracle has memory of this name and at least this size."""
+        held = self._memories.get(name)
+        if held is not None and held.nbytes >= nbytes:
+            return
+        fresh = self._allocate(nbytes)
+        self._oracle.map({name: fresh.handle})
+        if held is not None:
+            held.close()
+        self._memories[name] = fresh
+
+    def _allocate(self, nbytes: int) -> DeviceMemory:
+        try:
+            return DeviceMemory(nbytes, self._device)
+        except DeviceError as error:
+            raise JudgeError(
+                f"problem {self.job.problem} on {self._device}: {error}; end other programs there"
+            ) from error
+
+    def _spec(
+        self, source: str, name: str, is_copied: bool, *, products: str | None = None, mode: str = ""
+    ) -> dict[str, Any]:
+        state = self._state if is_copied else None
+        return {
+            "source_path": source,
+            "class_name": name,
+            "products_dir": products,
+            "compile": mode,
+            "device": self._device,
+            "backend": self.job.backend,
+            "arch": self.job.arch,
+            "precision": self.job.precision,
+            "init": self.facts["init"],
+            "inputs": self.facts["inputs"],
+            "state": self.facts["state"] if state is not None else [],
+            "state_handle": state.handle.hex() if state is not None else "",
+            "slots": self.calls,
+            "slot_bytes": self._slot_bytes,
+            "is_trusted": False,
+        }
+
+    def _policy(self, read: tuple[str, ...], *, processes: bool = False) -> Any:
+        policy = private_policy(read, processes=processes, fenced=self._fenced)
+        return dataclasses.replace(policy, gpu=True)
+
+
+class _Stream:
+    """Batches of fresh inputs without end."""
+
+    rounds = GpuSession.rounds
+
+    def __init__(self, session: GpuSession, is_copied: bool, calls: int) -> None:
+        self._session, self._calls = session, calls
+        self._families = session.timed_families(is_copied)
+
+    def batches(self, order: random.Random) -> Iterator[list[Draw]]:
+        """Families in turn, beginning with any."""
+        turn = order.randrange(len(self._families))
+        while True:
+            yield self._session.new_batch(self._families[turn % len(self._families)], self._calls)
+            turn += 1
+
+
+class _Oracle:
+    """The process that runs the problem's own code, seen from the judge."""
+
+    def __init__(self, zygote: Zygote, problem_path: str, job: Job, policy: Any, limits: Limits) -> None:
+        self._limits = limits
+        self._facts_fd = os.memfd_create("kb-facts", os.MFD_CLOEXEC)
+        os.ftruncate(self._facts_fd, FACTS_BYTES)
+        go_read, self._go = os.pipe2(os.O_CLOEXEC)
+        self._done, done_write = os.pipe2(os.O_CLOEXEC)
+        spec = {"problem_path": problem_path, "device": job.device, "precision": job.precision}
+        self._child: Child = zygote.spawn("gpu_oracle", spec, policy, [go_read, done_write, self._facts_fd])
+        os.close(go_read)
+        os.close(done_write)
+        self._is_started = False
+
+    def describe(self) -> dict[str, Any]:
+        """Layouts and plain values."""
+        self._await("loading the problem")
+        self.ask(wire.DESCRIBE, 0, "describing its inputs")
+        return json.loads(os.pread(self._facts_fd, FACTS_BYTES, 0).decode().rstrip("\0 "))
+
+    def map(self, handles: dict[str, bytes]) -> None:
+        """Gives it memory of ours to write to."""
+        text = json.dumps({name: handle.hex() for name, handle in handles.items()})
+        os.pwrite(self._facts_fd, text.encode().ljust(1 << 16), 0)
+        self.ask(wire.MAP, 0, "opening the judge's memory")
+
+    def inputs(self, family: str, calls: int) -> None:
+        """Writes a batch of fresh inputs."""
+        self.ask(wire.INPUTS, FAMILIES.index(family) | calls << 17, f"drawing inputs of family {family}")
+
+    def exact(self, slot: int, is_copied: bool) -> None:
+        """Writes its results and fp64 results on the inputs in one slot."""
+        self.ask(wire.EXACT, slot << 17 | (wire.COPIED if is_copied else 0), "computing exact results")
+
+    def ask(self, operation: int, argument: int, doing: str) -> None:
+        """One order, and its end."""
+        try:
+            os.write(self._go, wire.GO.pack(operation, argument, secrets.token_bytes(16)))
+        except BrokenPipeError:
+            pass
+        self._await(doing)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._child.discard()
+        for descriptor in (self._go, self._done, self._facts_fd):
+            os.close(descriptor)
+
+    def _await(self, doing: str) -> None:
+        body = wire.read_exactly(self._done, wire.REPLY_BYTES, time.monotonic() + self._limits.timeout_s)
+        if body is None:
+            self._child.kill()
+            raise ProblemError(f"the problem took longer than {self._limits.timeout_s:g} s at {doing}")
+        if not body:
+            self._child.ended.wait(5)
+            lines = self._child.log().strip().splitlines() or ["it printed nothing"]
+            raise ProblemError(f"the problem's process {self._child.death()} at {doing}: {lines[-1]}")
+        reply = wire.unpack_reply(body)
+        if reply.kind != wire.FAILED:
+            return
+        if "out of memory" in reply.text.lower():
+            raise JudgeError(f"the card is too small for the problem's own code at {doing}: {reply.text}")
+        raise ProblemError(f"the problem failed at {doing}: {reply.text}")
+
+
+def _widened(layout: Layout) -> Layout:
+    return Layout(layout.shape, layout.stride, "float64" if "float" in layout.dtype else layout.dtype)
+
+
+def _total_bytes(device: str) -> int:
+    import torch
+
+    return torch.cuda.mem_get_info(device)[1]
+
+
+def _live_dir() -> Path:
+    from fitness.sandbox import live_dir
+
+    return live_dir()

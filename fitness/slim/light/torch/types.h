@@ -1,0 +1,4 @@
+// Stands in for <torch/types.h> on the light route.
+#pragma once
+
+#include <kb_light/torch.h>
