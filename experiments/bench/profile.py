@@ -5,6 +5,7 @@ python -m experiments.bench.profile KERNEL.py --problem PROBLEM.py --backend cud
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from fitness.builder import Artifact, Builder
 from fitness.children import Zygote
 from fitness.counters import counters
 from fitness.evaluation import Job
+from fitness.sandbox import Policy
 from fitness.session import private_policy
 
 PROFILE_TIMEOUT_S = 120.0
@@ -41,7 +43,7 @@ def main(**options: Any) -> None:
         device=options["device"],
         precision=options["precision"],
     )
-    zygote = Zygote(1)
+    zygote = Zygote(1, job.device)
     try:
         artifact = Builder(zygote, fenced=True).build(job)
         if artifact.failure is not None:
@@ -69,7 +71,7 @@ def _profiles(zygote: Zygote, job: Job, artifact: Artifact, ncu: str) -> dict[st
     }
     document: dict[str, Any] = {"build": artifact.features}
     started = time.monotonic()
-    policy = private_policy((artifact.folder,))
+    policy = _policy(artifact, job)
     child = zygote.spawn("profile", spec, policy)
     child.ended.wait(PROFILE_TIMEOUT_S)
     child.kill()
@@ -79,9 +81,13 @@ def _profiles(zygote: Zygote, job: Job, artifact: Artifact, ncu: str) -> dict[st
     if job.device == "cpu":
         return document
     started = time.monotonic()
-    document["counters"] = counters(spec, private_policy((artifact.folder,)), ncu=ncu)
+    document["counters"] = counters(spec, _policy(artifact, job), ncu=ncu)
     document["counters_s"] = round(time.monotonic() - started, 2)
     return document
+
+
+def _policy(artifact: Artifact, job: Job) -> Policy:
+    return dataclasses.replace(private_policy((artifact.folder,)), gpu=job.device != "cpu")
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def test_the_usual_clock_is_the_sessions_even_if_a_whole_series_is_slow(gpu, mac
     for _ in range(20):
         watch.round()
     machine(clock=1200)
-    watch.begin(())
+    watch.begin()
     assert all(watch.round() for _ in range(8))
 
 
@@ -199,7 +199,7 @@ def test_a_steady_power_cap_of_a_heavy_kernel_drops_nothing_but_is_reported(gpu,
     for _ in range(20):
         watch.round()
     machine(clock=1400, reasons=0x4)
-    watch.begin(())
+    watch.begin()
     assert [watch.round() for _ in range(8)] == [""] * 8
     assert watch.summary()["gpu_power_capped_share"] == 1.0
     machine(clock=1000)
@@ -234,8 +234,7 @@ def test_an_idle_clock_is_neither_a_reason_nor_the_usual_one(gpu, machine):
 
 def test_a_foreign_process_drops_the_round_and_is_named(gpu, machine):
     machine(pids=[10, 20])
-    watch = Watch(gpu)
-    watch.begin({10, 20})
+    watch = Watch(gpu, lambda: {10, 20})
     assert watch.round() == ""
     machine(pids=[10, 20, 77])
     assert watch.round() == "process 77 also uses the GPU (3 MiB)"
@@ -246,27 +245,36 @@ def test_a_foreign_process_drops_the_round_and_is_named(gpu, machine):
 
 def test_a_foreign_process_that_was_there_before_us_is_seen_too(gpu, machine):
     machine(pids=[77, 10, 20])
-    watch = Watch(gpu)
-    watch.begin({10, 20})
+    watch = Watch(gpu, lambda: {10, 20})
     assert "process 77" in watch.round()
 
 
-def test_a_runner_of_ours_that_is_still_dying_is_not_foreign(gpu, machine):
+def test_a_replaced_runner_of_ours_and_the_old_one_that_is_still_dying_are_not_foreign(gpu, machine):
+    ours = {10, 20}
     machine(pids=[10, 20])
-    watch = Watch(gpu)
-    watch.begin({10, 20})
+    watch = Watch(gpu, lambda: ours)
+    ours = {10, 30}
     machine(pids=[10, 20, 30])
-    watch.census({10, 30})
     assert watch.round() == ""
+    machine(pids=[10, 30, 77])
+    assert "process 77" in watch.round()
+
+
+def test_a_process_of_ours_may_make_its_context_late(gpu, machine):
+    for first in ([], [10]):
+        machine(pids=first)
+        watch = Watch(gpu, lambda: {10, 20})
+        machine(pids=[10, 20])
+        assert watch.round() == ""
 
 
 def test_where_pids_are_of_another_namespace_our_own_raise_no_alarm_and_a_new_one_does(gpu, machine):
+    ours = {10, 20}
     machine(pids=[5001, 5002])
-    watch = Watch(gpu)
-    watch.begin({10, 20})
+    watch = Watch(gpu, lambda: ours)
     assert watch.round() == ""
+    ours = {10, 30}  # a runner was replaced
     machine(pids=[5001, 5003])
-    watch.census({10, 30})  # a runner was replaced
     assert watch.round() == ""
     machine(pids=[5001, 5003, 5004])
     assert "1 contexts too many" in watch.round()
@@ -274,8 +282,7 @@ def test_where_pids_are_of_another_namespace_our_own_raise_no_alarm_and_a_new_on
 
 def test_where_all_pids_read_zero_only_their_number_counts(gpu, machine):
     machine(pids=[0, 0])
-    watch = Watch(gpu)
-    watch.begin({10, 20})
+    watch = Watch(gpu, lambda: {10, 20})
     assert watch.round() == ""
     machine(pids=[0, 0, 0])
     assert "1 contexts too many" in watch.round()
@@ -284,8 +291,7 @@ def test_where_all_pids_read_zero_only_their_number_counts(gpu, machine):
 
 
 def test_where_the_list_stays_empty_nothing_is_foreign(gpu):
-    watch = Watch(gpu)
-    watch.begin({10, 20})
+    watch = Watch(gpu, lambda: {10, 20})
     assert watch.round() == ""
 
 
