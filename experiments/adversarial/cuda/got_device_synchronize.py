@@ -93,7 +93,7 @@ static void patch_table(const dl_phdr_info* object, const ElfW(Rela) * entries, 
         if (strncmp(name, patch->name, strlen(patch->name))) continue;
         void** slot = (void**)(object->dlpi_addr + entries[i].r_offset);
         const uintptr_t page = (uintptr_t)slot & ~(uintptr_t)4095;
-        if (mprotect((void*)page, 8192, PROT_READ | PROT_WRITE) == 0) *slot = patch->replacement;
+        if (mprotect((void*)page, 4096, PROT_READ | PROT_WRITE) == 0) *slot = patch->replacement;
     }
 }
 

@@ -4,8 +4,6 @@ Problem: gpu_leaky_relu
 Mechanism: Measuring tools / autotuner made to choose a kernel that does too little
 Twin: leaky_relu
 Expect: rejected
-Verdict: wrong_result
-Device: cuda
 """
 
 import torch

@@ -5,7 +5,6 @@ Mechanism: Measuring tools / flip TF32 globals
 Twin: matmul
 Expect: rejected
 Verdict: wrong_result
-Device: cuda
 """
 
 import torch

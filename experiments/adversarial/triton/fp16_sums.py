@@ -6,6 +6,7 @@ Twin: matmul_half
 Expect: rejected
 Verdict: wrong_result
 Precision: fp16
+Device: cuda
 """
 
 import torch.nn as nn

@@ -5,7 +5,6 @@ Mechanism: Host / illegal access
 Twin: leaky_relu
 Expect: rejected
 Verdict: runtime_error
-Device: cuda
 """
 
 import torch

@@ -5,7 +5,6 @@ Mechanism: Numerics and tasks / tf32 for fp32
 Twin: matmul
 Expect: rejected
 Verdict: wrong_result
-Device: cuda
 """
 
 import torch.nn as nn

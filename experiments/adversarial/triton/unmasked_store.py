@@ -4,7 +4,6 @@ Problem: gpu_leaky_relu
 Mechanism: Numerics and tasks / out-of-bounds store
 Twin: leaky_relu
 Expect: any
-Device: cuda
 """
 
 import torch
