@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
+
+from kb_evolve import devices
 
 MODEL_KEYS = (
     "ANTHROPIC_API_KEY",
@@ -41,12 +45,17 @@ def examine(db: str) -> Iterator[Check]:
     """Every check, as soon as it is done; the database is only read."""
     yield check_python()
     yield check_device()
+    yield from check_gpus()
     yield check_tool("g++", ["--version"], "needed by backend cpp: install it (Debian, Ubuntu: apt install g++)")
     yield dataclasses.replace(
         check_tool("ninja", ["--version"], ""),
         is_fine=True,
         advice="only torch's own load_inline needs it, such as an exported kernel's: pip install ninja",
     )
+    yield check_nvcc()
+    yield check_package("triton", "triton", "needed by backend triton: pip install triton")
+    yield check_package("cuda-core", "cuda.core", "only for kernels that use NVRTC: pip install cuda-core")
+    yield check_ncu()
     yield check_backends()
     yield check_sandbox()
     yield check_keys()
@@ -59,15 +68,69 @@ def check_python() -> Check:
 
 
 def check_device() -> Check:
-    """Cores, torch, and CUDA devices that torch sees."""
+    """Cores and torch."""
     try:
         import torch
     except (ImportError, OSError) as error:
         return Check("device", f"torch cannot be imported: {error}", False, "install torch, see README.md")
-    found = f"cpu with {len(os.sched_getaffinity(0))} cores ({_cpu_name()}); torch {torch.__version__}"
-    for index in range(torch.cuda.device_count()):
-        found += f"; cuda:{index} {torch.cuda.get_device_name(index)}"
-    return Check("device", found)
+    return Check("device", f"cpu with {len(os.sched_getaffinity(0))} cores ({_cpu_name()}); torch {torch.__version__}")
+
+
+def check_gpus() -> Iterator[Check]:
+    """One check for each GPU, or one that says that there is none."""
+    found = devices.gpus()
+    if not found:
+        yield Check("gpu", "none that the NVIDIA driver shows; CUDA_VISIBLE_DEVICES may hide some")
+    built_for = devices.torch_cuda()
+    for gpu in found:
+        driver = devices.driver_version()
+        facts = [gpu.name, f"{gpu.memory_bytes / 2**30:.0f} GiB", f"compute capability {_dotted(gpu)} ({gpu.arch})"]
+        facts += [f"driver {driver}"] if driver else []
+        advice = "the installed torch is built without CUDA: see https://pytorch.org/get-started/locally"
+        yield Check(
+            f"cuda:{gpu.index}",
+            ", ".join(facts) + ("" if built_for else "; torch cannot use it"),
+            built_for is not None,
+            "" if built_for else advice,
+        )
+
+
+def _dotted(gpu: devices.Gpu) -> str:
+    return ".".join(map(str, gpu.capability))
+
+
+def check_nvcc() -> Check:
+    """Where nvcc is and its version, or where it was looked for."""
+    nvcc = devices.find_nvcc()
+    advice = "needed by backend cuda: install the CUDA toolkit, or pip install nvidia-cuda-nvcc, or set CUDA_HOME"
+    if nvcc.path is None:
+        return Check("nvcc", f"not found in {', '.join(nvcc.looked)}; {advice}")
+    try:
+        answer = subprocess.run([nvcc.path, "--version"], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("nvcc", f"{nvcc.path} does not work: {error}", True, advice)
+    release = re.search(r"release ([\d.]+)", answer.stdout)
+    return Check("nvcc", f"{nvcc.path}, CUDA {release[1] if release else 'of an unknown version'}")
+
+
+def check_package(name: str, module: str, advice: str) -> Check:
+    """The version of an optional package."""
+    if not devices.has_package(module):
+        return Check(name, f"not installed; {advice}")
+    try:
+        return Check(name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(name, "of an unknown version")
+
+
+def check_ncu() -> Check:
+    """Whether Nsight Compute is here and may read counters."""
+    path = shutil.which("ncu")
+    if path is None:
+        return Check("ncu", "not found on PATH: features come from torch's profiler and the compilers", True)
+    permitted = {True: "permitted", False: "refused", None: "perhaps permitted: the driver does not say"}
+    advice = "let the administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+    return Check("ncu", f"{path}; counters are {permitted[devices.counters_are_permitted()]}", True, advice)
 
 
 def _cpu_name() -> str:
@@ -93,10 +156,29 @@ def check_tool(name: str, arguments: list[str], advice: str) -> Check:
 
 
 def check_backends() -> Check:
-    """Kernel languages that can be built here."""
-    if shutil.which("g++") is None:
-        return Check("backends", "none: cpp needs g++", False, "install g++")
-    return Check("backends", "cpp")
+    """What can be built, verified and timed here, by kernel language."""
+    has_compiler = shutil.which("g++") is not None
+    gpu = bool(devices.gpus()) and devices.torch_cuda() is not None
+    here = {
+        "cpp": "builds, verifies, times" if has_compiler else "no g++",
+        "cuda": _cuda_here(gpu, has_compiler),
+        "triton": _triton_here(gpu),
+    }
+    found = "; ".join(f"{name}: {what}" for name, what in here.items())
+    return Check("backends", found, has_compiler, "" if has_compiler else "install g++")
+
+
+def _cuda_here(gpu: bool, has_compiler: bool) -> str:
+    if devices.find_nvcc().path is None or not has_compiler:
+        only = "no g++" if not has_compiler else "no nvcc"
+        return f"{only}, so NVRTC only" if devices.has_package("cuda.core") else only
+    return "builds, verifies, times" if gpu else "builds only, no GPU"
+
+
+def _triton_here(gpu: bool) -> str:
+    if not devices.has_package("triton"):
+        return "not installed"
+    return "builds, verifies, times" if gpu else "builds and verifies by its interpreter, no GPU"
 
 
 def check_sandbox() -> Check:
@@ -124,6 +206,8 @@ def check_keys() -> Check:
 
 def check_database(db: str) -> Check:
     """SQLite's full integrity check of the file, if there is one."""
+    if not devices.has_package("sqlite_utils"):
+        return Check("database", "cannot be read without sqlite-utils; eval, baseline and problems need none")
     from islands.store import StoreError, open_store
 
     if not Path(db).exists():

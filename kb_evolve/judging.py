@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fitness.evaluation import PROTOCOL, Evaluation, Job
 from kb_evolve.annotate import annotate, find_costs
 from kb_evolve.config import Config, ConfigError, flags_layer, resolve
-from kb_evolve.targets import check_target, settle
+from kb_evolve.targets import check_device, check_target, settle
 from problems.problem import Problem, ProblemError
 
 if TYPE_CHECKING:
@@ -48,11 +48,24 @@ def open_workbench(config: Config) -> Workbench:
     return Workbench(device=config.run.device, sandbox=config.judge.sandbox)
 
 
+def open_timer(config: Config) -> Workbench:
+    """The workbench for baselines: the problem alone runs, so the backend's compilers are not asked for."""
+    from fitness.workbench import Workbench
+
+    _check_sandbox(config)
+    check_device(config.run)
+    return Workbench(device=config.run.device, sandbox=config.judge.sandbox)
+
+
 def check_judge(config: Config) -> None:
     """ConfigError for settings that make no sense, JudgeError for what this machine lacks; see kb_evolve/targets.py."""
+    _check_sandbox(config)
+    check_target(settle(config).run)
+
+
+def _check_sandbox(config: Config) -> None:
     if config.judge.sandbox not in SANDBOXES:
         raise ConfigError(f"unknown sandbox {config.judge.sandbox!r}; possible: {', '.join(SANDBOXES)}")
-    check_target(settle(config).run)
 
 
 def make_job(problem: Problem, source: str, config: Config, incumbent_ms: float | None = None) -> Job:

@@ -24,14 +24,19 @@ def check_target(run: RunConfig) -> None:
     """ConfigError for a combination that cannot work anywhere, JudgeError for one that this machine lacks."""
     if run.backend not in BACKENDS:
         raise ConfigError(f"unknown backend {run.backend!r}; this version knows: {', '.join(BACKENDS)}")
-    if not devices.DEVICE.fullmatch(run.device):
-        raise ConfigError(f"unknown device {run.device!r}; possible: cpu, cuda (the first GPU), cuda:0, cuda:1, ...")
+    _check_name(run.device)
     if run.backend not in GPU_BACKENDS:
         _refuse_gpu(run)
         return
     if run.arch and not devices.ARCH.fullmatch(run.arch):
         raise ConfigError(f"unknown architecture {run.arch!r}; expected sm_ and a number, such as sm_90 or sm_90a")
     _check_compiler(run.backend)
+    check_device(run)
+
+
+def check_device(run: RunConfig) -> None:
+    """The same for the device alone, whatever the backend: all that baselines need."""
+    _check_name(run.device)
     if run.device != "cpu":
         _check_gpu(run)
 
@@ -52,6 +57,11 @@ def notice(run: RunConfig) -> str:
     if run.backend == "triton":
         return "on the CPU Triton kernels are verified by Triton's interpreter, not timed"
     return f"without a GPU CUDA kernels are only built (for {run.arch or 'sm_90'}), neither verified nor timed"
+
+
+def _check_name(device: str) -> None:
+    if not devices.DEVICE.fullmatch(device):
+        raise ConfigError(f"unknown device {device!r}; possible: cpu, cuda (the first GPU), cuda:0, cuda:1, ...")
 
 
 def _refuse_gpu(run: RunConfig) -> None:

@@ -2,35 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kb_evolve.commands.shared import columns, emit_json, json_option, judge_options
 
-KINDS = ("eager", "compile")
+if TYPE_CHECKING:
+    from fitness.workbench import Workbench
+    from problems.problem import Problem
 
 
-@click.command(epilog="Example: kb-evolve baseline rmsnorm softmax")
+@click.command(epilog="Example: kb-evolve baseline rmsnorm softmax --kind eager")
 @click.argument("refs", nargs=-1, required=True, metavar="REF...")
 @judge_options
+@click.option("--kind", "kinds", multiple=True, metavar="K", help="eager, eager-tf32, compile, compile-max-autotune.")
+@click.option("--fresh", is_flag=True, help="Measure again what was measured before.")
+@click.option("--format", "form", type=click.Choice(["kernelbench"]), help="Write KernelBench's baseline JSON.")
+@click.option("--out", metavar="FILE", help="Where --format writes to; standard output by default.")
 @json_option
-def baseline(refs: tuple[str, ...], as_json: bool, **flags: Any) -> None:
-    """Time each problem's reference: eager PyTorch and torch.compile."""
-    from kb_evolve.config import flags_layer, resolve
-    from kb_evolve.judging import make_job, open_workbench
+def baseline(
+    refs: tuple[str, ...],
+    kinds: tuple[str, ...],
+    fresh: bool,
+    form: str | None,
+    out: str | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Time each problem's reference: eager PyTorch and torch.compile, on a GPU also with TF32 and max-autotune.
+
+    What was measured on this device by the same judge and torch is kept and not measured again. A file of
+    KernelBench's holds one kind of baseline: eager, unless --kind names another.
+    """
+    from kb_evolve.baselines import kernelbench_json
+    from kb_evolve.config import ConfigError
     from problems.catalogue import load
 
-    config = resolve(flags_layer(flags))
-    problems = [load(ref, config.run.kernelbench or None) for ref in refs]
-    found: list[dict[str, Any]] = []
-    with open_workbench(config) as workbench:
-        for problem in problems:
-            job = make_job(problem, problem.source, config)
-            found += [{"problem": problem.id, **workbench.baseline(job, kind)} for kind in KINDS]
-    if as_json:
+    if out and not form:
+        raise ConfigError(f"--out {out} needs --format kernelbench; a table goes to standard output")
+    if form and len(kinds) > 1:
+        raise ConfigError(f"KernelBench's file holds one kind of baseline, {len(kinds)} were given: give --kind once")
+    problems = [load(ref, flags["kernelbench"]) for ref in refs]
+    found = _found(problems, kinds or (("eager",) if form else ()), fresh, flags)
+    if form:
+        text = json.dumps(kernelbench_json(problems, found), indent=4)
+        Path(out).write_text(text + "\n", encoding="utf-8") if out else click.echo(text)
+    elif as_json:
         emit_json({"baselines": found})
-        return
+    else:
+        click.echo(_table(found))
+
+
+def _found(problems: list[Problem], kinds: tuple[str, ...], fresh: bool, flags: dict[str, Any]) -> list[dict[str, Any]]:
+    """The baselines; a workbench is opened when the first one must be measured."""
+    from kb_evolve.baselines import Shelf, kinds_on, measure
+    from kb_evolve.config import flags_layer, resolve
+    from kb_evolve.judging import open_timer
+    from kb_evolve.targets import check_device, settle
+
+    config = settle(resolve(flags_layer(flags)))
+    check_device(config.run)
+    asked = kinds_on(config.run.device, kinds)
+    with contextlib.ExitStack() as stack:
+
+        @cache
+        def workbench() -> Workbench:
+            return stack.enter_context(open_timer(config))
+
+        return measure(problems, config, asked, workbench, Shelf(), fresh=fresh)
+
+
+def _table(found: list[dict[str, Any]]) -> str:
     rows = [
         (
             entry["problem"],
@@ -41,7 +88,7 @@ def baseline(refs: tuple[str, ...], as_json: bool, **flags: Any) -> None:
         )
         for entry in found
     ]
-    click.echo(columns(("problem", "baseline", "ms", "95% interval", "against eager"), rows))
+    return columns(("problem", "baseline", "ms", "95% interval", "against eager"), rows)
 
 
 def _interval(interval: Any) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from islands.store import open_store
-from kb_evolve import doctor
+from kb_evolve import devices, doctor
 
 
 def test_keys_are_found_by_name_and_their_values_stay_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,3 +43,41 @@ def test_a_database_is_whole_missing_or_corrupt(tmp_path: Path) -> None:
     assert doctor.check_database(str(db)).is_fine
     db.write_bytes(b"garbage" * 999)
     assert not doctor.check_database(str(db)).is_fine
+
+
+def test_every_gpu_has_a_row_with_what_its_owner_would_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = tuple(devices.Gpu(index, "NVIDIA H200", 140 << 30, (9, 0)) for index in range(2))
+    monkeypatch.setattr(devices, "gpus", lambda: pair)
+    monkeypatch.setattr(devices, "torch_cuda", lambda: "13.0")
+    monkeypatch.setattr(devices, "driver_version", lambda: "580.65.06")
+    checks = list(doctor.check_gpus())
+    assert [check.name for check in checks] == ["cuda:0", "cuda:1"]
+    assert all(part in checks[0].found for part in ("NVIDIA H200", "140 GiB", "9.0 (sm_90)", "driver 580.65.06"))
+    monkeypatch.setattr(devices, "torch_cuda", lambda: None)
+    assert not next(doctor.check_gpus()).is_fine and "without CUDA" in next(doctor.check_gpus()).advice
+
+
+def test_a_machine_without_a_gpu_is_fine_and_says_what_each_backend_still_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("g++", "nvcc"):
+        (tmp_path / name).write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(devices, "gpus", tuple)
+    monkeypatch.setattr(devices, "has_package", lambda name: True)
+    (row,) = doctor.check_gpus()
+    backends = doctor.check_backends()
+    assert row.is_fine and backends.is_fine
+    assert "cuda: builds only" in backends.found and "triton: builds and verifies" in backends.found
+    assert "CUDA 13.0" in doctor.check_nvcc().found and str(tmp_path) in doctor.check_nvcc().found
+
+
+def test_what_only_gpu_backends_need_is_no_fault_of_a_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(devices, "find_nvcc", lambda: devices.Nvcc(None, ("CUDA_HOME (not set)", "PATH")))
+    monkeypatch.setattr(devices, "has_package", lambda name: False)
+    checks = (doctor.check_nvcc(), doctor.check_package("triton", "triton", "pip install triton"), doctor.check_ncu())
+    assert all(check.is_fine for check in checks)
+    assert "CUDA_HOME (not set), PATH" in checks[0].found and checks[1].found.startswith("not installed")
+    assert "sqlite-utils" in doctor.check_database("none.db").found
