@@ -8,6 +8,7 @@ Without this check every later candidate would get the blame. The note that a de
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import hashlib
 import json
@@ -20,9 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fitness import nvml
-from fitness.children import Child
+from fitness.children import Child, Zygote
 from fitness.evaluation import JudgeError
 from fitness.sandbox import state_dir
+from fitness.session import private_policy
 
 if TYPE_CHECKING:
     import torch
@@ -53,10 +55,20 @@ def known_answers(device: str) -> str:
     return HEALTHY
 
 
+def starter(zygote: Zygote, device: str, *, fenced: bool) -> Callable[[], Child]:
+    """What starts the known kernel on the device, behind a candidate's own fence."""
+
+    def start() -> Child:
+        policy = dataclasses.replace(private_policy((), fenced=fenced), gpu=device != "cpu")
+        return zygote.spawn("health", {"device": device}, policy)
+
+    return start
+
+
 def is_healthy(start: Callable[[], Child], deadline_s: float = DEADLINE_S) -> tuple[bool, str]:
     """Whether the known kernel comes out right, and if not what happened.
 
-    `start()` gives a fresh, fenced child that prints the result of `known_answers` as its last line.
+    `start()` gives a fresh, fenced child that prints the result of `known_answers` as its last line (`starter`).
     """
     child = start()
     try:

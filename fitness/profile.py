@@ -12,6 +12,7 @@ compiler  neither worked: there is only what the build said about its binaries
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -23,10 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fitness.children import Zygote
+from fitness.evaluation import Job
+from fitness.sandbox import Policy
+from fitness.session import private_policy
+
 FILE = "profile.json"
 """Written by the child into its private folder, read by the judge when the child is dead."""
 MOST_BYTES = 64 << 10
 CALLS, WARM_CALLS, TOP = 3, 2, 5
+TIMEOUT_S = 60.0
 MOST_TRACE_BYTES = 48 << 20
 """A trace of about 100,000 launches; below the sandbox's limit for one file."""
 _MOST_TEXT, _MOST_ITEMS, _MOST_NUMBER = 160, 16, 1e15
@@ -114,6 +121,40 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> flo
 
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
+
+
+def take(zygote: Zygote, job: Job, artifact_dir: str, *, fenced: bool, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """The validated profile of a built candidate, from a process of its own; costs a second or two of the device."""
+    policy = policy_for(job, artifact_dir, fenced=fenced)
+    child = zygote.spawn("profile", spec_for(job, artifact_dir), policy)
+    try:
+        is_over = child.ended.wait(timeout_s)
+        child.kill()
+        found = collect(policy.private_dir)
+        if found == {"profile_source": "compiler"}:
+            found["profile_note"] = _printable(child.death() if is_over else f"no profile within {timeout_s:g} s")
+        return found
+    finally:
+        child.discard()
+
+
+def spec_for(job: Job, artifact_dir: str) -> dict[str, Any]:
+    """What `serve` needs of a built candidate."""
+    return {
+        "source_path": f"{artifact_dir}/candidate.py",
+        "problem_path": f"{artifact_dir}/problem.py",
+        "products_dir": f"{artifact_dir}/products",
+        "backend": job.backend,
+        "arch": job.arch,
+        "device": job.device,
+        "precision": job.precision,
+        "threads": 1,
+    }
+
+
+def policy_for(job: Job, artifact_dir: str, *, fenced: bool) -> Policy:
+    """The fence of a candidate's run, with a new private folder."""
+    return dataclasses.replace(private_policy((artifact_dir,), fenced=fenced), gpu=job.device != "cpu")
 
 
 def serve(spec: dict[str, Any], descriptors: Sequence[int]) -> None:

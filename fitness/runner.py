@@ -146,6 +146,21 @@ def gpu_oracle(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
     runner.oracle(spec, descriptors)
 
 
+def profile(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
+    """Loads a candidate and writes what it does on its device (fitness/profile.py)."""
+    from fitness.profile import serve
+
+    serve(spec, descriptors)
+
+
+def health(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
+    """A kernel whose answer is known, on the device; prints whether it came out right (fitness/health.py)."""
+    from fitness.health import known_answers
+
+    del descriptors
+    print(known_answers(spec["device"]))
+
+
 ENTRIES: dict[str, Callable[[dict[str, Any], Sequence[int]], None]] = {
     "run": run,
     "build": build,
@@ -153,6 +168,8 @@ ENTRIES: dict[str, Callable[[dict[str, Any], Sequence[int]], None]] = {
     "attack": attack,
     "gpu_run": gpu_run,
     "gpu_oracle": gpu_oracle,
+    "profile": profile,
+    "health": health,
 }
 
 

@@ -5,8 +5,8 @@ python -m experiments.bench.profile KERNEL.py --problem PROBLEM.py --backend cud
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,6 @@ from fitness.builder import Artifact, Builder
 from fitness.children import Zygote
 from fitness.counters import counters
 from fitness.evaluation import Job
-from fitness.sandbox import Policy
-from fitness.session import private_policy
-
-PROFILE_TIMEOUT_S = 120.0
 
 
 @click.command()
@@ -59,35 +55,19 @@ def main(**options: Any) -> None:
 
 def _profiles(zygote: Zygote, job: Job, artifact: Artifact, ncu: str) -> dict[str, Any]:
     """Both profiles with what each cost [s], beside what the build said."""
-    spec = {
-        "source_path": f"{artifact.folder}/candidate.py",
-        "problem_path": f"{artifact.folder}/problem.py",
-        "products_dir": f"{artifact.folder}/products",
-        "backend": job.backend,
-        "arch": job.arch,
-        "device": job.device,
-        "precision": job.precision,
-        "threads": 1,
-    }
+    started = time.monotonic()
     document: dict[str, Any] = {"build": artifact.features}
-    started = time.monotonic()
-    policy = _policy(artifact, job)
-    child = zygote.spawn("profile", spec, policy)
-    child.ended.wait(PROFILE_TIMEOUT_S)
-    child.kill()
-    document["profile"] = profile.collect(policy.private_dir)
-    child.discard()
+    document["profile"] = profile.take(zygote, job, artifact.folder, fenced=True)
     document["profile_s"] = round(time.monotonic() - started, 2)
-    if job.device == "cpu":
-        return document
-    started = time.monotonic()
-    document["counters"] = counters(spec, _policy(artifact, job), ncu=ncu)
-    document["counters_s"] = round(time.monotonic() - started, 2)
+    if job.device != "cpu":
+        started = time.monotonic()
+        policy = profile.policy_for(job, artifact.folder, fenced=True)
+        try:
+            document["counters"] = counters(profile.spec_for(job, artifact.folder), policy, ncu=ncu)
+        finally:
+            shutil.rmtree(policy.private_dir, ignore_errors=True)
+        document["counters_s"] = round(time.monotonic() - started, 2)
     return document
-
-
-def _policy(artifact: Artifact, job: Job) -> Policy:
-    return dataclasses.replace(private_policy((artifact.folder,)), gpu=job.device != "cpu")
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ def open_bench(device: str, zygote: Zygote, *, fenced: bool) -> Bench:
         raise JudgeError(f"{device} cannot be used: {error}; see `kb-evolve doctor`") from error
     size = FLUSH_CACHES * torch.cuda.get_device_properties(device).L2_cache_size
     flush = torch.zeros(size // 4, dtype=torch.int32, device=device)
-    watch = Watch.over(device)
+    watch = Watch.over(device, lambda: [os.getpid(), *(child.pid for child in zygote.living())])
 
     def begin(is_on: bool) -> None:
         if is_on:
-            watch.begin([os.getpid(), *(child.pid for child in zygote.living())])
+            watch.begin()
 
     fixed_ms = _no_op_window_ms(device, zygote, fenced=fenced)
     return Bench(begin, flush, disturbed=watch.round, summary=watch.summary, fixed_ms=fixed_ms)

@@ -64,8 +64,8 @@ def own_state(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
 
-def test_a_sound_device_is_healthy(child):
-    assert health.is_healthy(child(SOUND)) == (True, "")
+def test_a_sound_device_is_healthy(zygote):
+    assert health.is_healthy(health.starter(zygote, "cpu", fenced=True)) == (True, "")
 
 
 @pytest.mark.parametrize(

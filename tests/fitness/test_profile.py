@@ -13,6 +13,7 @@ import pytest
 
 from fitness import counters, profile
 from fitness.children import Zygote
+from fitness.evaluation import Job
 from fitness.session import private_policy
 
 PROBLEM = """
@@ -26,12 +27,6 @@ def get_init_inputs():
     return []
 """
 CANDIDATE = PROBLEM.replace("class Model(", "class ModelNew(")
-IN_CHILD = """
-from fitness import profile
-class ModelNew:
-    def __init__(self):
-        profile.serve({spec}, ())
-"""
 
 
 def kernel(name: str, start: float, took: float, correlation: int, **args) -> dict:
@@ -58,39 +53,40 @@ def zygote():
 
 
 @pytest.fixture
-def sources(tmp_path: Path):
-    """sources(text) -> the spec of a candidate whose files a fenced child may read."""
+def built(tmp_path: Path):
+    """built(text) -> the artifact folder of a candidate that needs no compiler."""
 
-    def written(candidate: str) -> dict:
+    def written(candidate: str) -> str:
         (tmp_path / "products").mkdir(exist_ok=True)
         (tmp_path / "problem.py").write_text(PROBLEM)
         (tmp_path / "candidate.py").write_text(candidate)
         for path in (tmp_path, *tmp_path.parents[:2]):
             path.chmod(0o755)
-        files = {
-            f"{name}_path": str(tmp_path / file)
-            for name, file in (("problem", "problem.py"), ("source", "candidate.py"))
-        }
-        common = {"backend": "cpp", "arch": "", "device": "cpu", "precision": "fp32", "threads": 1}
-        return {**files, **common, "products_dir": str(tmp_path / "products")}
+        return str(tmp_path)
 
     return written
 
 
-def test_a_candidate_profiled_in_a_fenced_child_names_its_operators(zygote, sources, tmp_path):
-    spec = sources(CANDIDATE)
-    outer = tmp_path / "outer.py"
-    outer.write_text(IN_CHILD.format(spec=repr(spec)))
-    policy = private_policy((str(tmp_path),))
-    child = zygote.spawn("build", {**spec, "source_path": str(outer), "products_dir": policy.private_dir}, policy)
-    assert child.ended.wait(60)
-    found = profile.collect(policy.private_dir)
-    log = child.log()
-    child.discard()
-    assert found["profile_source"] == "torch", log
+JOB = Job("product", PROBLEM, CANDIDATE)
+
+
+def test_a_candidate_profiled_in_a_fenced_child_names_its_operators(zygote, built):
+    found = profile.take(zygote, JOB, built(CANDIDATE), fenced=True)
+    assert found["profile_source"] == "torch", found
     assert found["operators_per_call"] == 2
     assert sorted(found["operator_names"]) == ["aten::matmul", "aten::tanh"]
     assert sum(found["operator_us"]) == pytest.approx(found["operator_us_per_call"])
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("import os; os.abort()", "killed by signal 6"), ("import time; time.sleep(60)", "no profile within 1.5 s")],
+)
+def test_a_candidate_that_dies_or_hangs_while_profiled_leaves_the_reason(zygote, built, line, expected):
+    source = CANDIDATE.replace("return torch.tanh", f"{line}; return torch.tanh")
+    found = profile.take(zygote, JOB, built(source), fenced=True, timeout_s=1.5 if "sleep" in line else 30)
+    assert found["profile_source"] == "compiler"
+    assert expected in found["profile_note"]
 
 
 def test_a_candidate_that_breaks_the_profiler_leaves_only_the_compilers_report():
@@ -335,10 +331,12 @@ log="$2"; shift 2
 """
 
 
-def test_counters_are_taken_of_the_candidate_behind_its_fence(sources, tool, tmp_path):
+def test_counters_are_taken_of_the_candidate_behind_its_fence(built, tool, tmp_path):
     (tmp_path / "counters").write_text(LONG)
     escape = "open('/tmp/kb-escaped', 'w')"
-    spec = sources(CANDIDATE + f"\ntry:\n    {escape}\n    print('escaped')\nexcept OSError:\n    print('held')\n")
+    spec = profile.spec_for(
+        JOB, built(CANDIDATE + f"\ntry:\n    {escape}\n    print('escaped')\nexcept OSError:\n    print('held')\n")
+    )
     policy = private_policy((str(tmp_path),))
     program = tool(f"{RUN_TARGET}\ncp {tmp_path}/counters $log")
     found = counters.counters(spec, policy, ncu=program)
@@ -359,16 +357,18 @@ def test_counters_are_taken_of_the_candidate_behind_its_fence(sources, tool, tmp
         ("exit 3", "said nothing"),
     ],
 )
-def test_where_counters_cannot_be_had_the_reason_is_stored(sources, tool, script, expected):
+def test_where_counters_cannot_be_had_the_reason_is_stored(built, tool, script, expected):
     policy = private_policy(())
-    found = counters.counters(sources(CANDIDATE), policy, ncu=tool(script), timeout_s=0.5 if "sleep" in script else 20)
+    found = counters.counters(
+        profile.spec_for(JOB, built(CANDIDATE)), policy, ncu=tool(script), timeout_s=0.5 if "sleep" in script else 20
+    )
     shutil.rmtree(policy.private_dir)
     assert found["profile_source"] == "compiler"
     assert expected in found["profile_note"]
 
 
-def test_without_ncu_the_reason_is_stored(sources):
-    found = counters.counters(sources(CANDIDATE), private_policy(()), ncu="no-such-ncu")
+def test_without_ncu_the_reason_is_stored(built):
+    found = counters.counters(profile.spec_for(JOB, built(CANDIDATE)), private_policy(()), ncu="no-such-ncu")
     assert "not installed" in found["profile_note"]
 
 
