@@ -27,9 +27,13 @@ import torch
 
 from fitness.backends import interpreter
 from fitness.backends.pretend import Pretend, pretend_runtime
+from fitness.models import dtype_of
 
 MOST_CONFIGS = 16
 """Configurations of an autotuned kernel that are compiled ahead; more are left to the first call."""
+
+DEFAULT_ARCH = "sm_90"
+"""What is compiled for where the job names nothing."""
 
 ROUTES = ("triton", "triton-jit")
 """All kernels compiled ahead; or something is left to the first call on the device."""
@@ -56,7 +60,7 @@ def install(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
     """
     if mode not in ("build", "load"):
         raise ValueError(f"mode must be 'build' or 'load', found {mode!r}")
-    chip = _capability(spec["arch"])
+    chip = _capability(spec.get("arch") or DEFAULT_ARCH)
     if mode == "load" and spec["device"] == "cpu":
         interpreter.enable()
         _set_driver(_stand_in(chip, torch.device("cpu"), _launch_nothing))
@@ -90,7 +94,7 @@ def precompile(model: Any, get_inputs: Callable[[], Sequence[Any]], spec: dict[s
     why = ""
     try:
         with _tuning_by_compiling(tuned), torch.no_grad():
-            model(*_weightless(model, get_inputs))
+            model(*_weightless(model, get_inputs, dtype_of(spec.get("precision", "fp32"))))
         if any(count > MOST_CONFIGS for count in tuned):
             why = f"a kernel has {max(tuned)} configurations, of which {MOST_CONFIGS} were compiled ahead"
     except (CompilationError, PTXASError) as error:
@@ -271,26 +275,6 @@ def _launching_code(folder: Path) -> Callable[[Any, Any], Any]:
     return launcher
 
 
-_CUDA_UTILS)
-
-    @functools.cache
-    def prepare() -> None:
-        stub = folder / "stub"
-        stub.mkdir(exist_ok=True)
-        compiler = os.environ.get("CC", "gcc")  # as Triton does
-        library = ["-shared", "-o", str(stub / "libcuda.so.1"), "-Wl,-soname,libcuda.so.1"]
-        subprocess.run([compiler, "-x", "c", "/dev/null", *library], check=True)
-        driver.CudaUtils()
-
-    def launcher(source: Any, metadata: Any) -> Callable[..., None]:
-        prepare()
-        driver.CudaLauncher(source, metadata)
-        return _launch_nothing(source, metadata)
-
-    return launcher
-
-
-
 @contextlib.contextmanager
 def _tuning_by_compiling(tuned: list[int]) -> Iterator[None]:
     """While active, an autotuned kernel compiles its first configurations and keeps the first that compiles."""
@@ -312,17 +296,20 @@ def _tuning_by_compiling(tuned: list[int]) -> Iterator[None]:
     yield
 
 
-def _weightless(model: Any, get_inputs: Callable[[], Sequence[Any]]) -> list[Any]:
-    """Inputs without memory, after the model's own tensors were made so too."""
+def _weightless(model: Any, get_inputs: Callable[[], Sequence[Any]], dtype: torch.dtype) -> list[Any]:
+    """Inputs without memory, after the model's own tensors were made so too; both in the run's floating type."""
     if isinstance(model, torch.nn.Module):
-        model.to("meta")
+        model.to(device="meta", dtype=dtype)
         for module in model.modules():
             for name, value in vars(module).items():
                 if isinstance(value, torch.Tensor):
                     setattr(module, name, value.to("meta"))
     with torch.device("meta"):
         values = list(get_inputs())
-    return [value.to("meta") if isinstance(value, torch.Tensor) else value for value in values]
+    tensors = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in values]
+    return [
+        value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in tensors
+    ]
 
 
 def _pretend_in_forward() -> None:
