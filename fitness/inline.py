@@ -1,11 +1,12 @@
 """Our own torch.utils.cpp_extension.load_inline, for the child process that executes a candidate's module.
 
-In the build step it compiles what the candidate asks for (fitness/backends/cpp.py says how) into the products
+In the build step it compiles what the candidate asks for (fitness/backends/{cpp,cuda}.py say how) into the products
 folder, under a hash of everything that the result depends on; in the runner it only loads what stands there.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -15,14 +16,18 @@ import shlex
 import shutil
 import tempfile
 import time
+import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fitness.backends import cpp
+from fitness.backends import cpp, cuda
 
 Mode = Literal["build", "load"]
+
+CUDA_HEADERS = ("torch/types.h", "cuda.h", "cuda_runtime.h")
+"""What load_inline puts before CUDA sources."""
 
 NOT_BUILT = "this candidate asks for an extension that was not built in the build step: "
 
@@ -33,15 +38,20 @@ class Products:
 
     mode: Mode
     folder: Path
+    arch: str = ""
+    """What CUDA sources are compiled for (`sm_90`); empty: the candidate may have none."""
 
 
-def install(mode: Mode, products_dir: str) -> None:
-    """Replace torch's load_inline and load in this process by ours, working in `products_dir`."""
+def install(mode: Mode, products_dir: str, arch: str = "") -> None:
+    """Replace torch's load_inline and load in this process by ours, working in `products_dir`.
+
+    With an `arch` such as `sm_90` CUDA sources are compiled for it, otherwise they are refused.
+    """
     if mode not in ("build", "load"):
         raise ValueError(f"mode must be 'build' or 'load', found {mode!r}")
     from torch.utils import cpp_extension
 
-    products = Products(mode, Path(products_dir).absolute())
+    products = Products(mode, Path(products_dir).absolute(), arch)
     replacements = {"load_inline": functools.partial(load_inline, products), "load": functools.partial(load, products)}
     for name, replacement in replacements.items():
         setattr(cpp_extension, name, replacement)
@@ -69,18 +79,29 @@ def load_inline(
     use_pch: bool = False,
     no_implicit_headers: bool = False,
 ) -> Any:
-    """The module, or the library's path: torch 2.13's load_inline for C++ sources, argument by argument.
+    """The module, or the library's path: torch's load_inline for C++ and CUDA sources, argument by argument.
 
     build_directory, verbose, keep_intermediates and use_pch change nothing here. Raises RuntimeError with
-    the compiler's lines, or one that says that a product is missing or that CUDA is asked for.
+    the compiler's lines, or one that says that a product or a compiler is missing, or that CUDA has no place here.
     """
-    _refuse_accelerators(name, cuda_sources, sycl_sources, with_cuda, with_sycl)
+    is_cuda = _asks_for_cuda(products, name, cuda_sources, with_cuda)
+    _refuse_sycl(name, sycl_sources, with_sycl)
     parts = [] if no_implicit_headers else ["#include <torch/extension.h>"]
     parts += [cpp_sources] if isinstance(cpp_sources, str) else cpp_sources
     parts += _bindings(functions, with_pytorch_error_handling)
-    files = (("main.cpp", "\n".join(parts)),)
-    flags = {"extra_cflags": extra_cflags, "extra_ldflags": extra_ldflags, "extra_include_paths": extra_include_paths}
-    return _obtain(products, _extension(name, files, flags, is_python_module))
+    files = [("main.cpp", "\n".join(parts))]
+    kernels = [cuda_sources] if isinstance(cuda_sources, str) else list(cuda_sources or ())
+    if is_cuda and kernels:
+        implicit = [] if no_implicit_headers else [f"#include <{header}>" for header in CUDA_HEADERS]
+        files.append(("cuda.cu", "\n".join([*implicit, *kernels])))
+    flags = {
+        "extra_cflags": extra_cflags,
+        "extra_cuda_cflags": extra_cuda_cflags,
+        "extra_ldflags": extra_ldflags,
+        "extra_include_paths": extra_include_paths,
+    }
+    extension = _extension(name, tuple(files), flags, is_python_module)
+    return _obtain(products, dataclasses.replace(extension, is_cuda=is_cuda, arch=products.arch if is_cuda else ""))
 
 
 def load(
@@ -100,23 +121,36 @@ def load(
     is_standalone: bool = False,
     keep_intermediates: bool = True,
 ) -> Any:
-    """The module, or the library's path: torch 2.13's load for C++ source files; raises as load_inline does."""
+    """The module, or the library's path: torch's load for C++ and CUDA source files; raises as load_inline does."""
     if is_standalone:
-        raise RuntimeError(f"extension {name!r} asks for an executable; the cpp backend builds libraries only")
+        raise RuntimeError(f"extension {name!r} asks for an executable; only libraries are built here")
     paths = [os.path.abspath(path) for path in ([sources] if isinstance(sources, str) else sources)]
-    by_suffix = {suffix: [p for p in paths if p.endswith(suffix)] for suffix in (".cu", ".cuh", ".sycl")}
-    _refuse_accelerators(name, by_suffix[".cu"] + by_suffix[".cuh"], by_suffix[".sycl"], with_cuda, with_sycl)
+    is_cuda = _asks_for_cuda(products, name, [path for path in paths if path.endswith((".cu", ".cuh"))], with_cuda)
+    _refuse_sycl(name, [path for path in paths if path.endswith(".sycl")], with_sycl)
     files = tuple((path, Path(path).read_text()) for path in paths)
-    flags = {"extra_cflags": extra_cflags, "extra_ldflags": extra_ldflags, "extra_include_paths": extra_include_paths}
-    return _obtain(products, _extension(name, files, flags, is_python_module))
+    flags = {
+        "extra_cflags": extra_cflags,
+        "extra_cuda_cflags": extra_cuda_cflags,
+        "extra_ldflags": extra_ldflags,
+        "extra_include_paths": extra_include_paths,
+    }
+    extension = _extension(name, files, flags, is_python_module)
+    return _obtain(products, dataclasses.replace(extension, is_cuda=is_cuda, arch=products.arch if is_cuda else ""))
 
 
-def _refuse_accelerators(name: str, cuda: Any, sycl: Any, with_cuda: bool | None, with_sycl: bool | None) -> None:
-    """Raise RuntimeError if an extension has CUDA or SYCL parts; blank sources count as none."""
-    for what, sources, wanted in (("CUDA", cuda, with_cuda), ("SYCL", sycl, with_sycl)):
-        texts = [sources] if isinstance(sources, str) else sources or []
-        if wanted or any(text.strip() for text in texts):
-            raise RuntimeError(f"extension {name!r} has {what} sources; the cpp backend has no {what}, only C++")
+def _asks_for_cuda(products: Products, name: str, sources: Any, wanted: bool | None) -> bool:
+    """Whether an extension has CUDA parts (blank sources count as none); RuntimeError where it may have none."""
+    texts = [sources] if isinstance(sources, str) else sources or []
+    asks = bool(wanted) or any(text.strip() for text in texts)
+    if asks and not products.arch:
+        raise RuntimeError(f"extension {name!r} has CUDA sources; the cpp backend has no CUDA, only C++")
+    return asks
+
+
+def _refuse_sycl(name: str, sources: Any, wanted: bool | None) -> None:
+    texts = [sources] if isinstance(sources, str) else sources or []
+    if wanted or any(text.strip() for text in texts):
+        raise RuntimeError(f"extension {name!r} has SYCL sources; no backend has SYCL, only C++ and CUDA")
 
 
 def _bindings(functions: Any, with_pytorch_error_handling: bool) -> list[str]:
@@ -145,7 +179,8 @@ def _extension(
             raise TypeError(f"{argument} of extension {name!r} must be a list of strings, found the string {value!r}")
     folders = tuple(os.path.abspath(path.strip()) for path in flags["extra_include_paths"] or ())
     cflags, ldflags = _split(flags["extra_cflags"]), _split(flags["extra_ldflags"])
-    return cpp.Extension(name, files, cflags, ldflags, folders, is_python_module)
+    cuda_cflags = _split(flags["extra_cuda_cflags"])
+    return cpp.Extension(name, files, cflags, ldflags, folders, is_python_module, cuda_cflags=cuda_cflags)
 
 
 def _split(flags: Iterable[str] | None) -> tuple[str, ...]:
@@ -182,6 +217,8 @@ def _import_library(extension: cpp.Extension, library: Path) -> Any:
 
     import torch
 
+    if extension.is_cuda and not cuda.has_cuda():
+        return _Unloadable(extension) if extension.is_python_module else str(library)
     if not extension.is_python_module:
         torch.ops.load_library(str(library))
         return str(library)
@@ -193,28 +230,50 @@ def _import_library(extension: cpp.Extension, library: Path) -> Any:
     return module
 
 
+class _Unloadable(types.ModuleType):
+    """What stands for a CUDA module where this torch has no CUDA: it was built, and any use of it raises."""
+
+    def __init__(self, extension: cpp.Extension) -> None:
+        super().__init__(extension.name)
+        self._reason = f"extension {extension.name!r} was built for {extension.arch}; this torch has no CUDA to run it"
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_arguments: Any, **_named: Any) -> Any:
+            raise RuntimeError(self._reason)
+
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return refuse
+
+
 def _key(products: Products, extension: cpp.Extension) -> str:
     """Hex digest of all that the product depends on; load mode starts no process to find it."""
     import torch
 
     facts: list[Any] = [torch.__version__, _toolchain(products), extension.files, extension.name, extension.cflags]
     facts += [extension.ldflags, extension.include_paths, extension.is_python_module]
+    if extension.is_cuda:
+        facts += [extension.arch, extension.cuda_cflags, _toolchain(products, "nvcc")]
     if any(flag.endswith("=native") for flag in extension.cflags):
         facts.append(cpp.cpu())
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def _toolchain(products: Products) -> str:
+def _toolchain(products: Products, compiler: Literal["c++", "nvcc"] = "c++") -> str:
     """The compiler's own version line, kept beside the products so that load mode finds the same key."""
-    kept = products.folder / "toolchain.txt"
+    kept = products.folder / ("toolchain.txt" if compiler == "c++" else "nvcc.txt")
     if kept.exists():
         return kept.read_text()
     if products.mode == "load":
         return "none"
-    version = cpp.run([*cpp.compiler(), "--version"], products.folder).stdout.splitlines()[0]
+    if compiler == "c++":
+        version = cpp.run([*cpp.compiler(), "--version"], products.folder).stdout.splitlines()[0]
+        text = f"{shlex.join(cpp.compiler())}: {version}"
+    else:
+        text = cuda.toolchain(products.folder)
     products.folder.mkdir(parents=True, exist_ok=True)
-    _write(kept, f"{shlex.join(cpp.compiler())}: {version}")
-    return kept.read_text()
+    _write(kept, text)
+    return text
 
 
 def _write(path: Path, text: str) -> None:
@@ -234,9 +293,15 @@ def _build(products: Products, extension: cpp.Extension, folder: Path, why_not_c
         for path, text in extension.files:
             if not os.path.isabs(path):
                 (work / path).write_text(text)
-        route, reason = cpp.compile_by_cheapest_route(extension, work, why_not_cheap)
+        kernels: list[dict[str, Any]] = []
+        if extension.is_cuda:
+            bridge = products.folder / cuda.BRIDGE
+            route, reason, kernels = cuda.compile_by_cheapest_route(extension, work, why_not_cheap, bridge)
+        else:
+            route, reason = cpp.compile_by_cheapest_route(extension, work, why_not_cheap)
         compile_s = round(time.perf_counter() - started, 3)
         report = {"name": extension.name, "route": route, "compile_s": compile_s, "fallback_reason": reason}
+        report.update({"kernels": kernels} if extension.is_cuda else {})
         (work / "build.json").write_text(json.dumps(report))
         try:
             os.rename(work, folder)

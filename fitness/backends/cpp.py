@@ -16,6 +16,7 @@ candidates. With torch's full headers precompiled (790 MB) a build still took 13
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -31,8 +32,8 @@ ERROR_LIMIT = 8_000
 """Characters of compiler output kept in a compile error."""
 
 SLIM_DIR = Path(__file__).parent.parent / "slim"
-SLIM_TORCH = "2.13."
-"""The slim headers declare parts of libtorch_python by hand, as this version has them."""
+SLIM_TORCH = ("2.11.", "2.13.")
+"""The slim headers declare parts of libtorch_python by hand, as these versions have them."""
 
 TORCH_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -74,6 +75,10 @@ class Extension:
     ldflags: tuple[str, ...]
     include_paths: tuple[str, ...]
     is_python_module: bool
+    is_cuda: bool = False
+    """Whether CUDA's headers and libraries belong to it: it has .cu files, or says so (fitness/backends/cuda.py)."""
+    cuda_cflags: tuple[str, ...] = ()
+    arch: str = ""
 
     @property
     def text(self) -> str:
@@ -107,20 +112,20 @@ def why_not_slim(text: str) -> str:
     import torch
 
     if not torch.__version__.startswith(SLIM_TORCH):
-        return f"the slim headers are for torch {SLIM_TORCH}x, found {torch.__version__}"
+        return f"the slim headers are for torch {', '.join(SLIM_TORCH)}, found {torch.__version__}"
     found = NEEDS_FULL.search(text)
     return f"uses {found.group(0)}" if found else ""
 
 
 def compile_flags(extension: Extension, route: Route) -> list[str]:
     """What torch gives to the compiler, with the slim headers before torch's on the slim route."""
-    torch_dir = _torch_dir()
+    headers = torch_dir()
     flags = [f"-DTORCH_EXTENSION_NAME={extension.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
     flags += [f"-I{path}" for path in extension.include_paths]
     flags += _slim_flags(extension.text) if route == "slim" else []
-    for path in (f"{torch_dir}/include", f"{torch_dir}/include/torch/csrc/api/include", sysconfig.get_path("include")):
+    for path in (f"{headers}/include", f"{headers}/include/torch/csrc/api/include", sysconfig.get_path("include")):
         flags += ["-isystem", path]
-    return [*flags, "-fPIC", "-std=c++20", *extension.cflags]
+    return [*flags, "-fPIC", f"-std={standard()}", *extension.cflags]
 
 
 def _compile(extension: Extension, work: Path, route: Route) -> None:
@@ -132,11 +137,11 @@ def _compile(extension: Extension, work: Path, route: Route) -> None:
     flags = compile_flags(extension, route)
     objects = [f"{index}.o" for index in range(len(extension.files))]
     for (path, _), target in zip(extension.files, objects, strict=True):
-        _check([*compiler(), *flags, "-c", path, "-o", target], work)
+        check([*compiler(), *flags, "-c", path, "-o", target], work)
     link = ["-shared", *extension.ldflags, *(["-fopenmp"] if "-fopenmp" in extension.cflags else [])]
     if route != "lean":
-        link += [f"-L{_torch_dir()}/lib", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
-    _check([*compiler(), *objects, *link, "-o", f"{extension.name}.so"], work)
+        link += [f"-L{torch_dir()}/lib", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    check([*compiler(), *objects, *link, "-o", f"{extension.name}.so"], work)
     for target in objects:
         (work / target).unlink()
 
@@ -156,26 +161,35 @@ def _operator_headers(text: str) -> list[str]:
         names |= set(re.findall(r"\b(\w+)\s*\(", text))
     # relu_ and mm_out stand in relu.h and mm.h. at::tensor isn't torch::tensor: never bring it in.
     stems = {stem for name in names for stem in (name, name.rstrip("_"), name.removesuffix("_out"))} - {"tensor", ""}
-    folder = _torch_dir() / "include" / "ATen" / "ops"
+    folder = torch_dir() / "include" / "ATen" / "ops"
     headers = sorted(f"ATen/ops/{stem}.h" for stem in stems if (folder / f"{stem}.h").exists())
     # cat and its like take a list type that the empty ATen/DeviceGuard.h would have brought (1.5 s).
     takes_list = any("ITensorListRef" in (folder.parent.parent / header).read_text() for header in headers)
     return ["ATen/core/IListRef.h", *headers] if takes_list else headers
 
 
-def _torch_dir() -> Path:
+def torch_dir() -> Path:
+    """Where torch is installed."""
     import torch
 
     return Path(torch.__file__).parent
 
 
-def _check(command: list[str], work: Path) -> None:
-    """Run the compiler; raises CompileError with its lines, paths shortened and the length capped."""
+@functools.cache
+def standard() -> str:
+    """The C++ standard that this torch compiles extensions with: c++17 until 2.11, c++20 in 2.13."""
+    text = (torch_dir() / "utils" / "cpp_extension.py").read_text()
+    found = re.search(r"'-fPIC', '-std=(c\+\+\d+)'", text)
+    return found.group(1) if found else "c++20"
+
+
+def check(command: list[str], work: Path) -> str:
+    """What the compiler printed; raises CompileError with its lines, paths shortened and the length capped."""
     done = run(command, work)
     if done.returncode == 0:
-        return
+        return done.stdout + done.stderr
     text = (done.stderr or done.stdout).strip() or f"the compiler ended with status {done.returncode} and no message"
-    for prefix in (work, SLIM_DIR, _torch_dir() / "include"):
+    for prefix in (work, SLIM_DIR, torch_dir() / "include"):
         text = text.replace(f"{prefix}/", "")
     raise CompileError(text[:ERROR_LIMIT])
 

@@ -18,6 +18,7 @@ import re
 import shlex
 import shutil
 import sysconfig
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -143,18 +144,22 @@ def is_certain(message: str, extension: Extension) -> bool:
     nor CUDA's contain. It saves the full route, a minute, for sources that cannot compile.
     """
     first = re.search(r"^([^\s:(]+)[:(](\d+).*?error: (.*)$", message, re.MULTILINE)
-    if first is None or first.group(1) not in {path for path, _ in extension.files}:
+    texts = dict(extension.files)
+    if first is None or first.group(1) not in texts:
         return False
-    unknown = re.match(r'identifier "(\w+)" is undefined', first.group(3))
+    unknown = re.match(r"""identifier "(\w+)" is undefined|'(\w+)' was not declared in this scope""", first.group(3))
     if unknown is not None:
-        return not _is_in_headers(unknown.group(1))
-    return first.group(3).startswith(('expected a ";"', 'expected a ")"', 'expected a "}"', "unrecognized token"))
+        return not _is_in_headers(unknown.group(1) or unknown.group(2))
+    line = int(first.group(2))
+    near = "\n".join(texts[first.group(1)].split("\n")[max(line - 3, 0) : line])
+    is_syntax = first.group(3).startswith(("expected a", "unrecognized token"))
+    return is_syntax and re.search(r"\b[A-Z][A-Z0-9_]{2,}\b", near) is None  # that could be a macro of torch's
 
 
 def _is_in_headers(name: str) -> bool:
-    folders = [cpp.torch_dir() / "include", toolkit().include, Path("/usr/include")]
-    command = ["grep", "-rqwF", "--include=*.h", "--include=*.hpp", "--include=*.cuh", name, *map(str, folders)]
-    return cpp.run(command, folders[0]).returncode == 0
+    system = [folder for folder in ("/usr/include", "/usr/lib/gcc") if os.path.isdir(folder)]
+    folders = [f"{cpp.torch_dir()}/include", str(toolkit().include), *system]
+    return cpp.run(["grep", "-rqwFI", name, *folders], Path("/")).returncode == 0
 
 
 def architecture(extension: Extension) -> str:
@@ -269,7 +274,7 @@ def compile_bridge(target: Path) -> str:
     ):
         flags += ["-isystem", folder]
     flags += ["-fPIC", "-fvisibility=hidden", "-O2", f"-std={cpp.standard()}"]
-    fresh = work / f".{os.getpid()}.{target.name}"
+    fresh = work / f".{os.getpid()}.{threading.get_ident()}.{target.name}"
     said = cpp.check([*cpp.compiler(), *flags, "-c", str(LIGHT_DIR / "kb_light/bridge.cpp"), "-o", str(fresh)], work)
     os.replace(fresh, target)
     return said
