@@ -42,7 +42,7 @@ TEXT_LIMIT = 400_000
 """Characters of a source that are looked at; a longer one is `unparsed`."""
 
 COMPUTE_NAMES = """
-    matmul mm bmm mv dot addmm addmv addbmm baddbmm einsum tensordot inner outer linear bilinear
+    matmul mm bmm mv dot addmm addcmul addcdiv addmv addbmm baddbmm einsum tensordot inner outer linear bilinear
     conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
     softmax log_softmax relu gelu silu mish elu selu sigmoid tanh softplus leaky_relu
     exp log log2 log10 log1p sqrt rsqrt pow sin cos erf add sub mul div where clamp masked_fill
@@ -119,6 +119,8 @@ class _Reader(ast.NodeVisitor):
         """Attributes of self that hold computing layers of torch.nn."""
         self._tensors: frozenset[str] = frozenset()
         """Parameters of the functions around a node: only their methods are taken for tensors'."""
+        self._keys: set[str] = set()
+        """Local names that hold addresses."""
         self._depth = 0
         """Functions around a node."""
         self._constructs = False
@@ -153,6 +155,29 @@ class _Reader(ast.NodeVisitor):
             else:
                 return False
         return node.id in self._tensors
+
+    def _has_address(self, node: ast.AST) -> bool:
+        """Whether a value holds `x.data_ptr()`, `id(x)` or `x._version`, and not what is left of one by % or &."""
+        if isinstance(node, ast.Attribute):
+            return node.attr == "_version"
+        if isinstance(node, ast.Name):
+            return node.id in self._keys
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute):
+                return node.func.attr in ("data_ptr", "untyped_storage")
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            return name == "id" or (name in ("tuple", "hash", "str") and any(map(self._has_address, node.args)))
+        if isinstance(node, ast.BinOp):
+            is_rest = isinstance(node.op, ast.Mod | ast.BitAnd)
+            return not is_rest and (self._has_address(node.left) or self._has_address(node.right))
+        return isinstance(node, ast.Tuple) and any(map(self._has_address, node.elts))
+
+    def _remember(self, target: ast.expr) -> None:
+        """An address is assigned: to a local name for now, or to what outlives the call."""
+        if isinstance(target, ast.Name):
+            self._keys.add(target.id)
+        elif isinstance(target, ast.Attribute):
+            self.seen.add("memo")
 
     # -- definitions ------------------------------------------------------------------------------
 
@@ -215,14 +240,13 @@ class _Reader(ast.NodeVisitor):
         own = isinstance(function.value, ast.Name) and function.value.id == "self"
         if own and function.attr in self._layers:
             self._computes()
-        if self._is_tensor(function.value):
-            if function.attr in COMPUTES:
-                self._computes()
-            if function.attr in ("half", "bfloat16"):
-                self.seen.add("low-precision")
+        if self._is_tensor(function.value) and function.attr in COMPUTES:
+            self._computes()
+        if function.attr in ("half", "bfloat16") and not arguments:
+            self.seen.add("low-precision")
         if function.attr in ("to", "type") and any(self._dotted(argument) in LOWER_DTYPES for argument in arguments):
             self.seen.add("low-precision")
-        if function.attr in ("get", "setdefault", "add", "append") and any(map(_has_address, arguments)):
+        if function.attr in ("get", "setdefault", "add", "append") and any(map(self._has_address, arguments)):
             self.seen.add("memo")
 
     # -- statements and expressions ---------------------------------------------------------------
@@ -245,12 +269,12 @@ class _Reader(ast.NodeVisitor):
         is_equality = any(isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for op in node.ops)
         if is_equality and any(map(_is_shape, sides)) and any(map(_names_sizes, sides)):
             self.seen.add("fixed-shapes")
-        if any(map(_has_address, sides)):
+        if any(map(self._has_address, sides)):
             self.seen.add("memo")
         self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
-        if _has_address(node.slice):
+        if self._has_address(node.slice):
             self.seen.add("memo")
         self.generic_visit(node)
 
@@ -261,8 +285,8 @@ class _Reader(ast.NodeVisitor):
                 self.seen.add("tf32")
             elif isinstance(target, ast.Attribute) and name.startswith(OWN_MODULES):
                 self.seen.add("patches")
-            if isinstance(target, ast.Attribute) and _has_address(node.value):
-                self.seen.add("memo")
+            if self._has_address(node.value):
+                self._remember(target)
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
@@ -298,23 +322,6 @@ def _is_exact_dot(node: ast.Call) -> bool:
     """Whether a tl.dot says that it does not round its operands to tf32, as it does by default."""
     said = {word.arg: word.value.value for word in node.keywords if isinstance(word.value, ast.Constant)}
     return said.get("input_precision") in ("ieee", "tf32x3") or said.get("allow_tf32") is False
-
-
-def _has_address(node: ast.AST) -> bool:
-    """Whether a value holds `x.data_ptr()`, `id(x)` or `x._version`, and not what is left of one by % or &."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.BitAnd):
-        return False
-    if isinstance(node, ast.Attribute) and node.attr == "_version":
-        return True
-    if isinstance(node, ast.Call):
-        function = node.func
-        if isinstance(function, ast.Attribute):
-            return function.attr in ("data_ptr", "untyped_storage")
-        return isinstance(function, ast.Name) and (
-            function.id == "id"
-            or (function.id in ("tuple", "hash", "str", "int") and any(map(_has_address, node.args)))
-        )
-    return isinstance(node, ast.Tuple | ast.BinOp | ast.BoolOp) and any(map(_has_address, ast.iter_child_nodes(node)))
 
 
 def _is_shape(node: ast.AST) -> bool:

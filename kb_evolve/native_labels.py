@@ -31,6 +31,9 @@ NAMES = {
         "__float2bfloat16",
         "__nv_fp8",
         "__float_to_tf32",
+        "cuda_fp16",
+        "cuda_bf16",
+        "cuda_fp8",
     ),
 }
 """Label -> how an identifier begins that earns it."""

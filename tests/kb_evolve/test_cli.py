@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fitness.evaluation import JudgeError
-from fitness.replay import Landscape, Replay
+from fitness.evaluation import JudgeError, Verdict
+from fitness.replay import Failure, Landscape, Replay
 from islands.store import open_store
 from kb_evolve.cli import add_commands, cli, explain
 from kb_evolve.search import Outcome, Search
@@ -165,6 +165,86 @@ def test_resuming_with_another_seed_is_refused(searched: tuple[Path, Outcome]) -
 
 def test_eval_of_a_missing_kernel_is_bad_input(tmp_path: Path) -> None:
     assert_refused(kb("eval", tmp_path / "none.py", "--problem", "softmax"), 2, "none.py")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [(Verdict.VERIFIED, 0), (Verdict.WRONG_RESULT, 1), (Verdict.COMPILE_ERROR, 1), (Verdict.NO_VERDICT, 3)],
+)
+def test_evals_exit_code_tells_right_wrong_and_unknown_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Verdict, code: int
+) -> None:
+    scripted = Landscape(failures=(Failure("ModelNew", verdict),))
+    monkeypatch.setattr("kb_evolve.judging.open_workbench", lambda config: Replay(scripted))
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x @ x\n")
+    result = kb("eval", kernel, "--problem", "softmax")
+    assert result.exit_code == code and str(verdict) in result.stdout
+    assert "torch-ops (calls torch's own operators)" in result.stdout
+    assert ("verified, not timed: no GPU" in result.stdout) is (verdict is Verdict.VERIFIED)
+    found = json.loads(kb("eval", kernel, "--problem", "softmax", "--json").stdout)
+    assert (found["verdict"], found["labels"], found["kernel_ms"]) == (str(verdict), ["torch-ops"], None)
+
+
+def test_what_a_backend_cannot_do_without_a_gpu_is_said_in_one_line_on_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kb_evolve.judging.open_workbench", lambda config: Replay())
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("class ModelNew: pass\n")
+    result = kb("eval", kernel, "--problem", "softmax", "--backend", "triton", "--device", "cpu", "--json")
+    assert result.stderr.strip().count("\n") == 0 and "not timed" in result.stderr
+    json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "part"),
+    [
+        (("--device", "cuda"), 2, "--backend cuda or triton"),
+        (("--arch", "sm_90"), 2, "cuda and triton"),
+        (("--backend", "triton", "--device", "cuda:99"), 3, "cuda:99 was asked for"),
+        (("--backend", "triton", "--device", "cpu"), 3, "a search needs times"),
+    ],
+)
+def test_a_target_that_cannot_be_searched_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], code: int, part: str
+) -> None:
+    monkeypatch.setattr("kb_evolve.devices.has_package", lambda name: True)
+    db = tmp_path / "kb.db"
+    assert_refused(kb("run", "softmax", "--db", db, *flags), code, part)
+    assert not db.exists()
+
+
+def test_kernelbenchs_baseline_file_holds_one_kind(tmp_path: Path) -> None:
+    two = ("--kind", "eager", "--kind", "compile")
+    assert_refused(kb("baseline", "softmax", "--format", "kernelbench", *two), 2, "--kind once")
+    assert_refused(kb("baseline", "softmax", "--out", tmp_path / "x.json"), 2, "--format kernelbench")
+    assert_refused(kb("baseline", "softmax", "--kind", "eager-tf32"), 2, "needs a GPU")
+
+
+LIGHT = """
+import sys
+for name in ("sqlite_utils", "litellm", "openevolve", "rich", "tree_sitter", "tree_sitter_cpp", "matplotlib", "jinja2"):
+    sys.modules[name] = None
+from click.testing import CliRunner
+from kb_evolve.cli import add_commands, cli, explain
+from kb_evolve.judging import evaluate
+from kb_evolve.baselines import Shelf, measure
+from fitness.replay import Replay
+add_commands()
+for words in ("problems list", "eval none.py --problem softmax", "baseline none", "doctor --help"):
+    result = CliRunner().invoke(cli, words.split())
+    assert result.exit_code in (0, 2) and "cannot be imported" not in result.output, (words, result.output)
+from problems.catalogue import load
+assert evaluate("class ModelNew: pass\\n", "softmax", workbench=Replay()).is_correct
+from kb_evolve import doctor
+assert doctor.check_database("x.db").is_fine and list(doctor.check_gpus())
+"""
+
+
+def test_eval_baseline_problems_and_doctor_need_click_dacite_and_torch_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -166,6 +167,13 @@ def test_a_run_without_a_correct_candidate_is_refused_and_writes_nothing(tmp_pat
     with pytest.raises(ExportError, match="no correct candidate"):
         export_run(RUN, history, tmp_path, level=1, problem_id=1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_with_verified_candidates_alone_says_that_they_were_never_timed(tmp_path):
+    evaluation = replace(HISTORY[1].evaluation, verdict=Verdict.VERIFIED)
+    verified = replace(HISTORY[1], evaluation=evaluation)
+    with pytest.raises(ExportError, match="1 verified, but never timed"):
+        export_run(RUN, [verified], tmp_path)
 
 
 def test_negative_numbers_are_refused(tmp_path):

@@ -235,6 +235,13 @@ def test_warnings_name_what_weakens_the_numbers(report, page):
     assert "Read this first" not in page
 
 
+def test_a_time_that_the_device_should_not_reach_is_warned_of_first(report):
+    alarm = evaluated(7, 2.0, labels=("above-roofline",), features={"roofline_fraction": 1.13})
+    text = " ".join(Page(render(page_context(a_run(), [*HISTORY, alarm], [], [], report))).text)
+    assert "1 of the results claim more than 90%" in text and "candidate 7, 113%" in text
+    assert "source is labelled" not in text, "it is no label of the source"
+
+
 def test_the_same_history_draws_the_same_bytes(report, tmp_path):
     again = write_report(a_run(), HISTORY, ATTEMPTS, EVENTS, tmp_path / "again")
     assert {name for name in report if report[name].read_bytes() != again[name].read_bytes()} == set()

@@ -215,3 +215,11 @@ def test_a_long_diff_is_cut_and_says_by_how_much():
     lines = unified("", "\n".join(f"line {number}" for number in range(1_000)))
     assert len(lines) == 201
     assert lines[-1].kind == "note" and "801 more lines" in lines[-1].text
+
+
+def test_a_verified_candidate_is_right_without_being_a_failure_or_having_a_place_on_the_curve():
+    history = [evaluated(0, 1.0), evaluated(1, parents=(0,), verdict=Verdict.VERIFIED, reason="right on 20 draws")]
+    stages = {stage.name: stage.count for stage in series.funnel(history, [])}
+    assert (stages["correct"], stages["faster"]) == (2, 0)
+    assert series.failure_reasons(history, []) == [] and len(series.correct_points(history)) == 1
+    assert series.verdict_counts(history) == {Verdict.CORRECT: 1, Verdict.VERIFIED: 1}

@@ -199,3 +199,21 @@ def test_a_problem_without_a_seed_needs_a_first_kernel(tmp_path: Path, toy_probl
     kernel = tmp_path / "kernel.py"
     kernel.write_text(toy_problem.seed or "")
     assert search(bare, tmp_path / "kb.db", start=str(kernel), evaluations=4).evaluations == 4
+
+
+def test_a_first_kernel_that_is_only_verified_ends_the_run_because_a_search_needs_times(
+    tmp_path: Path, toy_problem: Problem
+) -> None:
+    bench = Replay(Landscape(failures=(Failure("BLOCK", Verdict.VERIFIED),)))
+    with pytest.raises(JudgeError, match="a search needs times"):
+        search(toy_problem, tmp_path / "kb.db", bench)
+
+
+def test_every_told_evaluation_carries_the_labels_of_its_source(tmp_path: Path, toy_problem: Problem) -> None:
+    seed = (toy_problem.seed or "").replace("return out", "return torch.relu(out)")
+    labelled = Problem("toy", "toy", toy_problem.source, seed=seed)
+    outcome = search(labelled, tmp_path / "kb.db", evaluations=5)
+    store, run_id = stored(tmp_path / "kb.db", outcome)
+    with store:
+        history = store.history(run_id)
+    assert len(history) > 5 and all(entry.evaluation.labels == ("torch-ops",) for entry in history)
