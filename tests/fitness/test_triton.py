@@ -1,0 +1,286 @@
+"""Triton candidates are compiled without a GPU, found again by a runner on one, and verified by the interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import textwrap
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fitness.backends import interpreter, triton
+from fitness.evaluation import Job, Verdict
+from fitness.models import construct, execute
+
+pytest.importorskip("triton")
+
+KERNELS = Path(__file__).parent / "kernels"
+BUNDLED = Path(__file__).parents[2] / "problems" / "bundled"
+SHRUNK = {"rows = 1024": "rows = 7", "rows = 2048": "rows = 7", "rows = 4096": "rows = 7", "cols = 1024": "cols = 301"}
+SHRUNK |= {"features = 2048": "features = 301", "features = 768": "features = 301", "columns = 1024": "columns = 301"}
+SHRUNK |= {"cols = 2048": "cols = 90"}
+
+SUM = textwrap.dedent("""
+    import torch
+    import torch.nn as nn
+
+    class Model(nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    def get_inputs():
+        return [torch.rand(COUNT), torch.rand(COUNT)]
+
+    def get_init_inputs():
+        return []
+""")
+PRODUCT = SUM.replace("x + y", "x @ y").replace("COUNT", "32, 32")
+
+BODY = textwrap.dedent("""
+    import torch
+    import torch.nn as nn
+    import triton
+    import triton.language as tl
+    from triton.language.extra import libdevice
+    from triton.language.extra.cuda import libdevice as cuda_libdevice
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, z_ptr, count, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < count)
+        y = tl.load(y_ptr + at, mask=at < count)
+        z = x + y
+        tl.store(z_ptr + at, z, mask=at < count)
+
+    class ModelNew(nn.Module):
+        def forward(self, x, y):
+            z = torch.empty_like(x)
+            kernel[(triton.cdiv(x.numel(), 128),)](x, y, z, x.numel(), BLOCK=128)
+            return z
+""")
+LINE, TILE = (
+    "tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
+    "tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]",
+)
+DOT = BODY.replace(LINE, TILE).replace("z = x + y", "z = tl.dot(x, y, input_precision=PRECISION)")
+
+
+def small(name: str) -> str:
+    """A bundled problem with few and odd sizes."""
+    source = (BUNDLED / f"{name}.py").read_text()
+    for long, short in SHRUNK.items():
+        source = source.replace(long, short)
+    return source
+
+
+def in_child(folder: Path, work: Callable[[], Any]) -> Any:
+    """What `work` returns in a forked process whose working directory is `folder`: its patches stay there."""
+    folder.mkdir(exist_ok=True)
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            torch.set_num_threads(1)
+            os.chdir(folder)
+            os.write(write_end, json.dumps(work()).encode())
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(status)
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:
+        said = pipe.read()
+    assert os.waitpid(pid, 0)[1] == 0, "the child failed, see its output"
+    return json.loads(said)
+
+
+@pytest.fixture
+def build(tmp_path):
+    """build(candidate, problem, device) -> the spec, after the build child's steps in a process of their own."""
+
+    def run(candidate: str, problem: str, device: str = "cpu") -> dict[str, Any]:
+        (tmp_path / "products").mkdir()
+        (tmp_path / "candidate.py").write_text(candidate)
+        (tmp_path / "problem.py").write_text(problem)
+        spec = {"products_dir": str(tmp_path / "products"), "backend": "triton", "arch": "sm_90", "device": device}
+
+        def work() -> int:
+            triton.install("build", spec)
+            names = execute(str(tmp_path / "problem.py"), "problem")
+            model = construct(execute(str(tmp_path / "candidate.py"), "candidate"), "ModelNew", [])
+            triton.precompile(model, names["get_inputs"], spec)
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+        return {**spec, "peak_kib": in_child(tmp_path / "home", work)}
+
+    return run
+
+
+def report(spec: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(Path(spec["products_dir"], "triton", "build.json").read_text())
+
+
+def interpret(tmp_path: Path, candidate: str, *inputs: torch.Tensor) -> torch.Tensor:
+    """A candidate's result by the interpreter, after Triton was imported for compiling."""
+    (tmp_path / "candidate.py").write_text(candidate)
+
+    def work() -> list[float]:
+        import triton as compiling  # noqa: F401
+
+        interpreter.enable()
+        model = construct(execute(str(tmp_path / "candidate.py"), "candidate"), "ModelNew", [])
+        return model(*inputs).double().tolist()
+
+    return torch.tensor(in_child(tmp_path / "home", work), dtype=torch.float64)
+
+
+HONEST = (
+    "level1/softmax",
+    "level1/rmsnorm",
+    "level1/layernorm",
+    "level1/matmul_small_k",
+    "level2/mul_sigmoid_gate_sum",
+)
+
+
+@pytest.mark.parametrize("problem", HONEST)
+def test_an_honest_kernel_is_verified_and_compiled_ahead(workbench, problem):
+    source = (KERNELS / f"triton_{Path(problem).name}.py").read_text()
+    found = workbench.evaluate(Job(problem, small(problem), source, backend="triton"))
+    assert found.verdict is Verdict.VERIFIED, found.reason
+    assert found.kernel_ms is None
+    assert found.features["build_routes"] == ["triton"]
+
+
+FAULTS = {
+    "out_of_bounds": (Verdict.RUNTIME_ERROR, "965 of the kernel's stores fall outside"),
+    "wrong_result": (Verdict.WRONG_RESULT, "expected"),
+    "compile_error": (Verdict.COMPILE_ERROR, "incompatible dimensions at index 0: 1024 and 2048"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_kernel_gets_its_verdict_and_reason(workbench, name):
+    source = (KERNELS / f"triton_{name}.py").read_text()
+    found = workbench.evaluate(Job("gelu", small("level1/gelu_tanh"), source, backend="triton"))
+    verdict, part = FAULTS[name]
+    assert found.verdict is verdict, found.reason
+    assert part in found.reason
+
+
+def test_a_kernel_that_reads_far_outside_crashes_the_runner_only(workbench):
+    source = BODY.replace("y_ptr + at, mask=at < count", "y_ptr + at.to(tl.int64) + (1 << 45)")
+    found = workbench.evaluate(Job("sum", SUM.replace("COUNT", "300"), source, backend="triton"))
+    assert found.verdict is Verdict.RUNTIME_ERROR, found.reason
+    assert "SIGSEGV" in found.reason
+
+
+@pytest.mark.parametrize(("precision", "verdict"), [("'ieee'", Verdict.VERIFIED), ("None", Verdict.WRONG_RESULT)])
+def test_a_dot_in_tf32_is_refused_as_on_the_gpu(workbench, precision, verdict):
+    source = DOT.replace("PRECISION", precision)
+    found = workbench.evaluate(Job("product", PRODUCT, source, backend="triton"))
+    assert found.verdict is verdict, found.reason
+
+
+def test_a_runner_on_a_gpu_finds_all_that_the_build_compiled_and_starts_no_process(build, tmp_path, monkeypatch):
+    source = (KERNELS / "triton_matmul_small_k.py").read_text()
+    spec = build(source, small("level1/matmul_small_k"), "cuda:0")
+    moved = tmp_path / "moved"
+    Path(spec["products_dir"]).rename(moved)
+    before = sorted(str(path) for path in moved.rglob("*"))
+    spec["products_dir"] = str(moved)
+
+    def work() -> list[Any]:
+        import subprocess
+        from types import SimpleNamespace
+
+        triton.install("load", spec)
+        monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+        from triton import knobs
+        from triton.backends.nvidia import driver
+        from triton.runtime import build as launching
+        from triton.runtime.autotuner import Autotuner
+
+        launch = SimpleNamespace(launch=lambda *_: None, **dict.fromkeys(triton._CUDA_UTILS))
+        loaded: list[str] = []
+        monkeypatch.setattr(launching, "_load_module_from_path", lambda name, path: loaded.append(name) or launch)
+        monkeypatch.setattr(Autotuner, "do_bench", staticmethod(lambda call, **_: [call() or 0.0] * 3))
+        stand_in = triton._stand_in(
+            90, torch.device("cpu"), lambda *what: (driver.CudaUtils(), driver.CudaLauncher(*what))[1]
+        )
+        triton._set_driver(stand_in)
+        hits: list[bool] = []
+        knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
+        model = construct(execute(str(tmp_path / "candidate.py"), "candidate"), "ModelNew", [])
+        model(torch.rand(7, 8), torch.rand(8, 90))
+        return [hits, sorted(set(loaded))]
+
+    assert in_child(tmp_path / "runner", work) == [[True, True, True], ["__triton_launcher", "cuda_utils"]]
+    assert sorted(str(path) for path in moved.rglob("*")) == before
+
+
+def test_a_problem_of_16_gib_is_compiled_without_its_memory(build):
+    careful = "assert x.is_cuda and x.device.type == 'cuda' and torch.cuda.is_available()"
+    source = BODY.replace("z = torch.empty_like(x)", f"{careful}; z = torch.empty(x.shape, device='cuda')")
+    spec = build(source, SUM.replace("COUNT", "1 << 31"))
+    assert report(spec)["route"] == "triton", report(spec)
+    assert spec["peak_kib"] < 4 << 20
+    found = triton.resources(spec["products_dir"])
+    assert found["kernels"] == 1
+    assert found["registers"] >= 8
+    assert found["spill_bytes"] == 0
+
+
+def test_what_depends_on_values_is_left_to_the_first_call(build):
+    source = BODY.replace("z = torch.empty_like(x)", "z = torch.empty_like(x); assert float(x.sum()) != 0.5")
+    spec = build(source, SUM.replace("COUNT", "300"))
+    assert report(spec)["route"] == "triton-jit"
+    assert "meta" in report(spec)["fallback_reason"]
+    assert triton.resources(spec["products_dir"]) == {}
+
+
+def test_of_many_configurations_the_first_are_compiled_ahead(build, monkeypatch):
+    monkeypatch.setattr(triton, "MOST_CONFIGS", 2)
+    source = (KERNELS / "triton_matmul_small_k.py").read_text()
+    spec = build(source, small("level1/matmul_small_k"))
+    assert report(spec)["route"] == "triton-jit"
+    assert "3 configurations, of which 2" in report(spec)["fallback_reason"]
+
+
+def test_the_interpreter_adds_bfloat16_as_the_gpu_does(tmp_path):
+    x, y = torch.randn(300).bfloat16(), torch.randn(300).bfloat16()
+    assert torch.equal(interpret(tmp_path, BODY, x, y), (x + y).double())
+
+
+@pytest.mark.parametrize("library", ["libdevice", "cuda_libdevice"])
+def test_libdevice_has_equivalents_in_the_interpreter(tmp_path, library):
+    x, y = torch.randn(300), torch.randn(300)
+    source = BODY.replace("z = x + y", f"z = {library}.tanh(x) * {library}.pow({library}.erf(y), 2.0)")
+    expected = torch.tanh(x.double()) * torch.erf(y.double()) ** 2
+    torch.testing.assert_close(interpret(tmp_path, source, x, y), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_libdevice_function_without_an_equivalent_says_so(workbench):
+    source = BODY.replace("z = x + y", "z = libdevice.j0(x) + y")
+    found = workbench.evaluate(Job("sum", SUM.replace("COUNT", "300"), source, backend="triton"))
+    assert found.verdict is Verdict.RUNTIME_ERROR
+    assert "libdevice.j0 has no equivalent in the interpreter" in found.reason
+
+
+def test_atomics_outside_of_every_tensor_are_found(workbench):
+    source = BODY.replace("tl.store(z_ptr + at, z, mask=at < count)", "tl.atomic_add(z_ptr + at + 128, z)")
+    found = workbench.evaluate(Job("sum", SUM.replace("COUNT", "300"), source, backend="triton"))
+    assert found.verdict is Verdict.RUNTIME_ERROR
+    assert "fall outside of its tensors" in found.reason
+
+
+def test_an_arch_of_another_form_is_refused_with_an_example(tmp_path):
+    with pytest.raises(ValueError, match="arch must be like 'sm_90', found 'hopper'"):
+        triton.install("build", {"products_dir": str(tmp_path), "arch": "hopper", "device": "cpu"})
