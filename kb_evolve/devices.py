@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import os
 import re
-import shutil
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,8 +16,6 @@ from pathlib import Path
 DEVICE = re.compile(r"cpu|cuda:(\d{1,3})")
 ARCH = re.compile(r"sm_(\d+)a?")
 
-FIXED_PLACES = ("/usr/local/cuda/bin/nvcc",)
-"""Where CUDA's installers put nvcc."""
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 """CUdevice_attribute numbers of cuda.h: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 
@@ -111,37 +107,9 @@ def has_package(name: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Nvcc:
-    """Where nvcc is, and where it was looked for."""
+def nvcc_path() -> str | None:
+    """The nvcc that the builder uses; None where it finds none."""
+    from fitness.backends.cuda import find_toolkit
 
-    path: str | None
-    looked: tuple[str, ...]
-
-
-def find_nvcc() -> Nvcc:
-    """nvcc as the builder finds it: CUDA_HOME or CUDA_PATH, PATH, /usr/local/cuda, the pip packages of NVIDIA."""
-    looked = []
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        home = os.environ.get(variable)
-        looked.append(f"{variable} ({home or 'not set'})")
-        if home and _is_program(found := Path(home) / "bin" / "nvcc"):
-            return Nvcc(str(found), tuple(looked))
-    looked.append("PATH")
-    if on_path := shutil.which("nvcc"):
-        return Nvcc(on_path, tuple(looked))
-    for found in (*map(Path, FIXED_PLACES), *_packaged()):
-        if _is_program(found):
-            return Nvcc(str(found), (*looked, str(found)))
-    return Nvcc(None, (*looked, *FIXED_PLACES, "the pip package nvidia-cuda-nvcc"))
-
-
-def _packaged() -> list[Path]:
-    """nvcc in NVIDIA's pip packages: nvidia/cuda_nvcc (CUDA 12) or nvidia/cu13 (CUDA 13)."""
-    spec = importlib.util.find_spec("nvidia")
-    places = list(spec.submodule_search_locations or []) if spec else []
-    return [path for place in places for path in sorted(Path(place).glob("cu*/bin/nvcc"))]
-
-
-def _is_program(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+    found = find_toolkit()
+    return str(found.nvcc) if found else None

@@ -101,16 +101,18 @@ def _dotted(gpu: devices.Gpu) -> str:
 
 def check_nvcc() -> Check:
     """Where nvcc is and its version, or where it was looked for."""
-    nvcc = devices.find_nvcc()
-    advice = "needed by backend cuda: install the CUDA toolkit, or pip install nvidia-cuda-nvcc, or set CUDA_HOME"
-    if nvcc.path is None:
-        return Check("nvcc", f"not found in {', '.join(nvcc.looked)}; {advice}")
+    from fitness.backends.cuda import INSTALL_NVCC
+
+    path = devices.nvcc_path()
+    if path is None:
+        home = os.environ.get("CUDA_HOME", "not set")
+        return Check("nvcc", f"not found (CUDA_HOME is {home}), needed by backend cuda; {INSTALL_NVCC}")
     try:
-        answer = subprocess.run([nvcc.path, "--version"], capture_output=True, text=True, timeout=20, check=True)
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return Check("nvcc", f"{nvcc.path} does not work: {error}", True, advice)
+        return Check("nvcc", f"{path} does not work: {error}; backend cuda needs it")
     release = re.search(r"release ([\d.]+)", answer.stdout)
-    return Check("nvcc", f"{nvcc.path}, CUDA {release[1] if release else 'of an unknown version'}")
+    return Check("nvcc", f"{path}, CUDA {release[1] if release else 'of an unknown version'}")
 
 
 def check_package(name: str, module: str, advice: str) -> Check:
@@ -169,7 +171,7 @@ def check_backends() -> Check:
 
 
 def _cuda_here(gpu: bool, has_compiler: bool) -> str:
-    if devices.find_nvcc().path is None or not has_compiler:
+    if devices.nvcc_path() is None or not has_compiler:
         only = "no g++" if not has_compiler else "no nvcc"
         return f"{only}, so NVRTC only" if devices.has_package("cuda.core") else only
     return "builds, verifies, times" if gpu else "builds only, no GPU"

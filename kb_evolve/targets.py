@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from fitness.backends.cuda import DEFAULT_ARCH, INSTALL_NVCC
 from fitness.evaluation import JudgeError
 from kb_evolve import devices
 from kb_evolve.config import Config, ConfigError, RunConfig
@@ -56,7 +57,7 @@ def notice(run: RunConfig) -> str:
         return ""
     if run.backend == "triton":
         return "on the CPU Triton kernels are verified by Triton's interpreter, not timed"
-    return f"without a GPU CUDA kernels are only built (for {run.arch or 'sm_90'}), neither verified nor timed"
+    return f"without a GPU CUDA kernels are only built (for {run.arch or DEFAULT_ARCH}), neither verified nor timed"
 
 
 def _check_name(device: str) -> None:
@@ -78,13 +79,8 @@ def _refuse_gpu(run: RunConfig) -> None:
 def _check_compiler(backend: str) -> None:
     if backend == "triton" and not devices.has_package("triton"):
         raise JudgeError("backend triton needs Triton, which is not installed here: pip install triton")
-    if backend == "cuda" and not devices.has_package("cuda.core"):
-        nvcc = devices.find_nvcc()
-        if nvcc.path is None:
-            raise JudgeError(
-                f"backend cuda needs nvcc, and none was found in {', '.join(nvcc.looked)}: install the CUDA toolkit "
-                "(or pip install nvidia-cuda-nvcc), or set CUDA_HOME"
-            )
+    if backend == "cuda" and not devices.has_package("cuda.core") and devices.nvcc_path() is None:
+        raise JudgeError(f"backend cuda needs a compiler; {INSTALL_NVCC}")
 
 
 def _check_gpu(run: RunConfig) -> None:

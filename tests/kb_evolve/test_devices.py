@@ -40,7 +40,7 @@ def test_no_driver_is_no_gpu(tmp_path: Path) -> None:
 
 def test_looking_does_not_import_torch() -> None:
     look = (
-        "from kb_evolve import devices as d, targets; d.gpus(); d.torch_cuda(); d.find_nvcc(); d.has_package('triton')"
+        "from kb_evolve import devices as d, targets; d.gpus(); d.torch_cuda(); d.nvcc_path(); d.has_package('triton')"
     )
     subprocess.run([sys.executable, "-c", f"{look}; import sys; assert 'torch' not in sys.modules"], check=True)
 
@@ -51,31 +51,13 @@ def test_torchs_cuda_version_is_the_installed_ones() -> None:
     assert devices.torch_cuda() == torch.version.cuda
 
 
-def program(path: Path) -> Path:
-    path.parent.mkdir(parents=True)
-    path.write_text("#!/bin/sh\n")
-    path.chmod(0o755)
-    return path
-
-
-def test_nvcc_of_cuda_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    home, path = program(tmp_path / "home" / "bin" / "nvcc"), program(tmp_path / "path" / "nvcc")
-    monkeypatch.setenv("PATH", str(path.parent))
-    monkeypatch.delenv("CUDA_HOME", raising=False)
-    monkeypatch.delenv("CUDA_PATH", raising=False)
-    assert devices.find_nvcc().path == str(path)
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
-    assert devices.find_nvcc().path == str(home)
-
-
-def test_a_missing_nvcc_says_everywhere_that_it_was_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "empty"))
-    monkeypatch.setattr(devices, "FIXED_PLACES", ())
-    monkeypatch.setattr(devices, "_packaged", list)
-    found = devices.find_nvcc()
-    assert found.path is None
-    assert any(str(tmp_path / "empty") in place for place in found.looked) and "PATH" in found.looked
+def test_nvcc_is_the_builders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text("#!/bin/sh\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert devices.nvcc_path() == str(nvcc)
 
 
 def test_the_drivers_own_files_are_read_and_their_absence_is_unknown(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_a_machine_without_a_gpu_is_fine_and_says_what_each_backend_still_does(
         (tmp_path / name).write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.setattr(devices, "gpus", tuple)
     monkeypatch.setattr(devices, "has_package", lambda name: True)
     (row,) = doctor.check_gpus()
@@ -75,9 +76,14 @@ def test_a_machine_without_a_gpu_is_fine_and_says_what_each_backend_still_does(
 
 def test_what_only_gpu_backends_need_is_no_fault_of_a_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(devices, "find_nvcc", lambda: devices.Nvcc(None, ("CUDA_HOME (not set)", "PATH")))
+    monkeypatch.setattr(devices, "nvcc_path", lambda: None)
+    monkeypatch.setenv("CUDA_HOME", "/nowhere")
     monkeypatch.setattr(devices, "has_package", lambda name: False)
     checks = (doctor.check_nvcc(), doctor.check_package("triton", "triton", "pip install triton"), doctor.check_ncu())
     assert all(check.is_fine for check in checks)
-    assert "CUDA_HOME (not set), PATH" in checks[0].found and checks[1].found.startswith("not installed")
+    assert (
+        "CUDA_HOME is /nowhere" in checks[0].found
+        and "pip install" in checks[0].found
+        and checks[1].found.startswith("not installed")
+    )
     assert "sqlite-utils" in doctor.check_database("none.db").found

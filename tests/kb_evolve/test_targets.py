@@ -97,10 +97,10 @@ def test_missing_compilers_are_named_with_where_they_were_looked_for(
     no_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(devices, "has_package", lambda name: False)
-    monkeypatch.setattr(devices, "find_nvcc", lambda: devices.Nvcc(None, ("CUDA_HOME (not set)", "PATH")))
+    monkeypatch.setattr(devices, "nvcc_path", lambda: None)
     with pytest.raises(JudgeError, match=r"pip install triton"):
         check_target(settle(configured(backend="triton")).run)
-    with pytest.raises(JudgeError, match=r"nvcc.*CUDA_HOME \(not set\), PATH"):
+    with pytest.raises(JudgeError, match=r"no nvcc.*CUDA_HOME.*PATH.*pip install"):
         check_target(settle(configured(backend="cuda")).run)
 
 
