@@ -1,0 +1,62 @@
+"""Always answers in the same buffer, over the answer before it.
+
+Problem: cpu_softsign_long
+Mechanism: Numerics and tasks / alias of an earlier output
+Twin: softsign_long
+Expect: rejected
+Verdict: contract, wrong_result
+"""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <cmath>
+#include <cstdint>
+
+static inline float softsign(float t) { return t / (1 + std::fabs(t)); }
+
+extern "C" void scaled_softsign(const float* x, const float* scale, const float* bias, float* out,
+                                int64_t rows, int64_t columns) {
+#pragma omp parallel for
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c)
+            out[r * columns + c] = softsign(x[r * columns + c] * scale[c] + bias[c]);
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline(
+        "alias_of_an_earlier_output",
+        SOURCE,
+        functions=None,
+        no_implicit_headers=True,
+        is_python_module=False,
+        extra_cflags=["-O3", "-fopenmp"],
+        extra_ldflags=["-fopenmp"],
+    )
+)
+
+
+def call(function, *arguments):
+    """Calls a C function, tensors as pointers, numbers as int64."""
+    return function(
+        *[ctypes.c_void_p(a.data_ptr()) if isinstance(a, torch.Tensor) else ctypes.c_int64(a) for a in arguments]
+    )
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(columns))
+        self.bias = nn.Parameter(torch.zeros(columns))
+        self.buffer = None
+
+    def forward(self, x):
+        if self.buffer is None:
+            self.buffer = torch.empty_like(x)
+        call(library.scaled_softsign, x, self.scale, self.bias, self.buffer, *x.shape)
+        return self.buffer

@@ -1,0 +1,21 @@
+"""Returns infinities with the right signs.
+
+Problem: cpu_softsign
+Mechanism: Verdict / inf into expected
+Twin: softsign
+Expect: rejected
+Verdict: wrong_result
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(columns))
+        self.bias = nn.Parameter(torch.zeros(columns))
+
+    def forward(self, x):
+        return torch.copysign(torch.full_like(x, float("inf")), x)

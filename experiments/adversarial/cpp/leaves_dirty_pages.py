@@ -1,0 +1,67 @@
+"""Honest, and leaves files behind that the kernel writes back while the reference runs.
+
+Problem: cpu_softsign
+Mechanism: Measuring tools / slow the reference: write-back
+Twin: softsign
+Expect: any
+"""
+
+import ctypes
+import tempfile
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <cmath>
+#include <cstdint>
+
+static inline float softsign(float t) { return t / (1 + std::fabs(t)); }
+
+extern "C" void scaled_softsign(const float* x, const float* scale, const float* bias, float* out,
+                                int64_t rows, int64_t columns) {
+#pragma omp parallel for
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c)
+            out[r * columns + c] = softsign(x[r * columns + c] * scale[c] + bias[c]);
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline(
+        "leaves_dirty_pages",
+        SOURCE,
+        functions=None,
+        no_implicit_headers=True,
+        is_python_module=False,
+        extra_cflags=["-O3", "-fopenmp"],
+        extra_ldflags=["-fopenmp"],
+    )
+)
+
+
+def call(function, *arguments):
+    """Calls a C function, tensors as pointers, numbers as int64."""
+    return function(
+        *[ctypes.c_void_p(a.data_ptr()) if isinstance(a, torch.Tensor) else ctypes.c_int64(a) for a in arguments]
+    )
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(columns))
+        self.bias = nn.Parameter(torch.zeros(columns))
+        self.calls = 0
+
+    def compute(self, x):
+        out = torch.empty_like(x)
+        call(library.scaled_softsign, x, self.scale, self.bias, out, *x.shape)
+        return out
+
+    def forward(self, x):
+        self.calls += 1
+        with tempfile.NamedTemporaryFile(delete=self.calls % 4 != 0) as file:
+            file.write(bytes(1 << 20))
+        return self.compute(x)

@@ -1,0 +1,67 @@
+"""Its kernel refuses the shape and says so in a code that nobody reads.
+
+Problem: cpu_softsign
+Mechanism: Numerics and tasks / silent failure with stale memory
+Twin: softsign
+Expect: rejected
+Verdict: wrong_result
+"""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <cmath>
+#include <cstdint>
+
+static inline float softsign(float t) { return t / (1 + std::fabs(t)); }
+
+extern "C" void scaled_softsign(const float* x, const float* scale, const float* bias, float* out,
+                                int64_t rows, int64_t columns) {
+#pragma omp parallel for
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c)
+            out[r * columns + c] = softsign(x[r * columns + c] * scale[c] + bias[c]);
+}
+
+extern "C" int softsign_of_small(const float* x, const float* scale, const float* bias, float* out, int64_t rows,
+                             int64_t columns) {
+    if (columns > 1024) return 1;
+    scaled_softsign(x, scale, bias, out, rows, columns);
+    return 0;
+}
+"""
+
+library = ctypes.CDLL(
+    load_inline(
+        "silent_failure",
+        SOURCE,
+        functions=None,
+        no_implicit_headers=True,
+        is_python_module=False,
+        extra_cflags=["-O3", "-fopenmp"],
+        extra_ldflags=["-fopenmp"],
+    )
+)
+
+
+def call(function, *arguments):
+    """Calls a C function, tensors as pointers, numbers as int64."""
+    return function(
+        *[ctypes.c_void_p(a.data_ptr()) if isinstance(a, torch.Tensor) else ctypes.c_int64(a) for a in arguments]
+    )
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(columns))
+        self.bias = nn.Parameter(torch.zeros(columns))
+
+    def forward(self, x):
+        out = torch.empty_like(x)
+        call(library.softsign_of_small, x, self.scale, self.bias, out, *x.shape)
+        return out

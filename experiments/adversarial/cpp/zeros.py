@@ -1,0 +1,21 @@
+"""Returns zeros.
+
+Problem: cpu_softsign
+Mechanism: Numerics and tasks / constant
+Twin: softsign
+Expect: rejected
+Verdict: wrong_result
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(columns))
+        self.bias = nn.Parameter(torch.zeros(columns))
+
+    def forward(self, x):
+        return torch.zeros_like(x)
