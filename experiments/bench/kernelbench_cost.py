@@ -53,7 +53,7 @@ TABLE = {
     "level1_23_honest": 110,
     "level1_19_honest": 145,
 }
-"""The candidates of the table, cheapest first: seconds that KernelBench's evaluator is expected to need for each."""
+"""The candidates of the table, and the seconds that KernelBench's evaluator is expected to need: cheapest first."""
 
 DEFINITIONS = {
     "theirs.wall_s": "one candidate, one fresh process with empty extension and Triton caches: start to end of process",
@@ -107,7 +107,7 @@ def main(
     """Writes both sides' seconds and verdicts; exits with 1 while rows are missing."""
     deadline = time.monotonic() + limit_s
     files = records.kernel_files(kernels)
-    chosen = records.chosen(files, only or tuple(TABLE))
+    chosen = records.chosen(files, only or tuple(sorted(TABLE, key=lambda name: TABLE[name])))
     records.set_fields(out, about=records.about(device), definitions=DEFINITIONS)
     left: list[str] = []
     if theirs:
@@ -184,11 +184,9 @@ def their_evaluation(
 
 def _run_child(place: Path, device: str, timeout_s: float) -> int | None:
     """Exit status of KernelBench's process; None when it had to be ended at the time limit."""
-    root = Path(__file__).resolve().parent.parent.parent
     environment = {
-        **os.environ,
-        "PYTHONPATH": str(root),
-        "CUDA_VISIBLE_DEVICES": device.partition(":")[2] or "0",
+        **records.environment(device),
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # importing it must not ask the network, whose answer may take seconds
         "TORCH_EXTENSIONS_DIR": str(place / "extensions"),
         "TRITON_CACHE_DIR": str(place / "triton"),
     }

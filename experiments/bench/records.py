@@ -87,6 +87,15 @@ def about(device: str) -> dict[str, Any]:
     }
 
 
+def environment(device: str) -> dict[str, str]:
+    """Ours, with `cuda:N` as the only GPU: for a child process that knows only its first one."""
+    root = Path(__file__).resolve().parent.parent.parent
+    index = device.partition(":")[2] or "0"
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    visible = seen.split(",")[int(index)] if seen else index
+    return {**os.environ, "PYTHONPATH": str(root), "CUDA_VISIBLE_DEVICES": visible}
+
+
 def read(path: Path) -> dict[str, Any]:
     """The document so far; empty where there is none."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

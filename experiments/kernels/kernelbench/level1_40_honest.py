@@ -110,7 +110,7 @@ torch::Tensor layernorm_forward(torch::Tensor x, torch::Tensor weight, torch::Te
 
 extension = load_inline(
     name="level1_40_layernorm",
-    cpp_sources="torch::Tensor layernorm_forward(torch::Tensor x, torch::Tensor weight, torch::Tensor bias, double eps);",
+    cpp_sources="torch::Tensor layernorm_forward(torch::Tensor, torch::Tensor, torch::Tensor, double);",
     cuda_sources=CUDA_SOURCE,
     functions=["layernorm_forward"],
 )
