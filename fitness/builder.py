@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -15,16 +17,41 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from fitness import builds, quota
+from fitness.backends import cuda
+from fitness.builds import Pool
 from fitness.children import Child, Zygote
-from fitness.evaluation import Evaluation, Job, Verdict
+from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from fitness.sandbox import ROOT, Policy, candidate_uid, state_dir
 
-BUILD_MEMORY_BYTES = 6 << 30
 BUILD_FILE_BYTES = 512 << 20
+EXPECTED_BYTES = {"cuda": 3 << 30, "cpp": 1 << 30, "triton": 1 << 30}
+"""Memory that a build may come to need: nvcc with torch's own headers takes 3 GB."""
+
 _ERROR_BYTES = 8_000
-_KEPT_S = 14 * 86400
-"""Builds not used for this long are removed when a builder starts."""
+_POLL_S = 0.1
+_OWN_DISK_BYTES = 512 << 20
+"""A build that wrote more than this may have filled the disk itself."""
+
+_COUNTS = (
+    "binary_bytes",
+    "vector_bits",
+    "kernels",
+    "registers",
+    "spill_bytes",
+    "shared_bytes",
+    "num_warps",
+    "num_stages",
+)
+_RESOURCES = ("registers", "spill_bytes", "shared_bytes")
+
+_NOT_ITS_FAULT = re.compile(
+    r"Killed|signal \d|terminated program|No space left|Cannot allocate|memory exhausted|out of memory|cannot fork"
+    r"|Resource temporarily|Too many open files|File size limit|No such file or directory"
+)
+"""Said by compilers where this machine failed: such a failure is not kept for the next time."""
 
 _counter = itertools.count()
 
@@ -37,41 +64,59 @@ class Artifact:
     compile_s: float
     routes: tuple[str, ...] = ()
     """How each extension was compiled: lean, slim, full (fitness/inline.py)."""
-    features: dict[str, int] = field(default_factory=dict)
-    """What its binaries are like: binary_bytes, vector_bits. Said by the build itself: for niches, not for scores."""
+    features: dict[str, Any] = field(default_factory=dict)
+    """What its binaries are like, in whole numbers: binary_bytes, vector_bits; for GPU code kernels (how many), and the
+    greatest registers, spill_bytes and shared_bytes of all; kernel_resources has these three of each of the first 16.
+    Said by the build itself: for niches and prompts, not for scores."""
     failure: Evaluation | None = None
 
 
 class Builder:
     """Builds candidates, several at once, from any thread."""
 
-    def __init__(self, zygote: Zygote, *, fenced: bool) -> None:
-        self._zygote, self._fenced = zygote, fenced
+    def __init__(
+        self, zygote: Zygote, *, fenced: bool, stands_still: bool = True, arch: str = cuda.DEFAULT_ARCH
+    ) -> None:
+        """`stands_still`: builds stop during timed rounds, which is right where both use the same CPUs.
+        `arch`: what GPU code is compiled for where a job doesn't say.
+        """
+        self._zygote, self._fenced, self._stands_still, self._arch = zygote, fenced, stands_still, arch
         self._root = state_dir() / "builds"
         self._root.mkdir(mode=0o711, exist_ok=True)
-        self._keys: dict[str, threading.Lock] = {}
-        self._guard = threading.Lock()
+        self._pool = Pool(len(os.sched_getaffinity(0)), quota.memory_left_bytes())
         self._running = threading.Event()
         self._running.set()
         self._paused_s = 0.0
-        self._sweep()
+        builds.sweep(self._root)
 
     def build(self, job: Job) -> Artifact:
-        """The artifact of a job's source, from the cache where it was built before."""
-        key = self._key(job)
-        with self._guard:
-            lock = self._keys.setdefault(key, threading.Lock())
-        with lock:
-            folder = self._root / key
-            if (folder / "complete").exists():
-                os.utime(folder)
-                return _artifact(folder, 0.0)
-            self._running.wait()
-            return self._build_new(job, folder)
+        """The artifact of a job's source, from the cache where it was built, or failed to compile, before.
+
+        Raises JudgeError when the disk is full.
+        """
+        try:
+            folder = self._root / self._key(job)
+            with builds.lock(self._root, folder.name):
+                if builds.is_whole(folder):
+                    os.utime(folder)
+                    return _artifact(folder, 0.0, job)
+                quota.remove(folder)
+                bridge = self._bridge() if job.backend == "cuda" else None
+                with self._pool.place(EXPECTED_BYTES.get(job.backend, 1 << 30)):
+                    self._running.wait()
+                    return self._build_new(job, folder, bridge)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                quota.require_disk(self._root)
+                raise JudgeError(f"the disk under {self._root} is full ({error}); make room or set TMPDIR") from error
+            raise
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[None]:
         """Stops every build in progress and lets none start: for the timed rounds on the same CPUs."""
+        if not self._stands_still:
+            yield
+            return
         started = time.monotonic()
         self._running.clear()
         children = self._zygote.living()
@@ -85,63 +130,88 @@ class Builder:
             self._paused_s += time.monotonic() - started
             self._running.set()
 
-    def _build_new(self, job: Job, folder: Path) -> Artifact:
+    def _build_new(self, job: Job, folder: Path, bridge: Path | None) -> Artifact:
         work = self._root / f"{folder.name[:12]}.{os.getpid()}.{next(_counter)}.tmp"
-        policy = self._prepare(work, job)
-        spec = {
+        try:
+            policy = self._prepare(work, job, bridge)
+            child = self._zygote.spawn("build", self._spec(work, job), policy)
+            try:
+                spent, failure = self._supervise(child, job)
+                failure = failure or self._failure(child, work)
+                log = child.log()
+            finally:
+                _end(child)
+            if failure is not None:
+                routes = _routes(work / "products")
+                if failure[0] is not Verdict.COMPILE_ERROR or _NOT_ITS_FAULT.search(failure[1] + log):
+                    self._require_disk(work)
+                    return _failed(job, *failure, log, spent, routes)
+            _keep(work, folder, failure, log)
+            return _artifact(folder, spent, job)
+        finally:
+            quota.remove(work)
+
+    def _require_disk(self, work: Path) -> None:
+        """Raises JudgeError when the disk is full and this build's own files are not what fills it."""
+        if builds.bytes_below(work) > _OWN_DISK_BYTES:
+            quota.remove(work)
+        quota.require_disk(self._root)
+
+    def _spec(self, work: Path, job: Job) -> dict[str, Any]:
+        return {
             "source_path": str(work / "candidate.py"),
             "problem_path": str(work / "problem.py"),
             "products_dir": str(work / "products"),
             "backend": job.backend,
-            "arch": job.arch,
+            "arch": job.arch or self._arch,
             "device": job.device,
         }
-        started, paused = time.monotonic(), self._paused_s
-        child = self._zygote.spawn("build", spec, policy)
-        try:
-            failure = self._supervise(child, job)
-            child.kill()
-            spent = time.monotonic() - started - (self._paused_s - paused)
-            if failure is None:
-                failure = self._failure(child, work)
-            if failure is not None:
-                verdict, reason = failure
-                evaluation = Evaluation(
-                    verdict, reason, job.problem, job.backend, job.source_sha256, compile_s=spent, log=child.log()
-                )
-                return Artifact("", spent, _routes(work / "products"), failure=evaluation)
-            _take_over(work)
-            (work / "complete").touch()
-            with contextlib.suppress(OSError):  # another process built the same source meanwhile
-                os.rename(work, folder)
-            return _artifact(folder, spent)
-        finally:
-            child.discard()
-            shutil.rmtree(work, ignore_errors=True)
 
-    def _prepare(self, work: Path, job: Job) -> Policy:
+    def _prepare(self, work: Path, job: Job, bridge: Path | None) -> Policy:
         (work / "products").mkdir(parents=True)
         (work / "home").mkdir()
         (work / "candidate.py").write_text(job.source)
         (work / "problem.py").write_text(job.problem_source)
+        if bridge is not None:
+            shutil.copyfile(bridge, work / "products" / cuda.BRIDGE)
         uid = candidate_uid(next(_counter) + os.getpid() * 64) if self._fenced else None
         if uid is not None:
             for path in (work, work / "products", work / "home"):
                 os.chown(path, uid, uid)
-        return Policy(str(work), processes=True, uid=uid, file_bytes=BUILD_FILE_BYTES, fenced=self._fenced)
+        kit = cuda.find_toolkit() if job.backend == "cuda" else None
+        read = (str(kit.root),) if kit is not None else ()
+        return Policy(str(work), read, processes=True, uid=uid, file_bytes=BUILD_FILE_BYTES, fenced=self._fenced)
 
-    def _supervise(self, child: Child, job: Job) -> tuple[Verdict, str] | None:
+    def _bridge(self) -> Path | None:
+        """The object that CUDA candidates are linked with; compiled, by us, once per torch, compiler and rules."""
+        digest = hashlib.sha256("\0".join([version("torch"), *_compilers("cuda"), build_rules()]).encode())
+        folder = self._root / f"bridge-{digest.hexdigest()}"
+        with builds.lock(self._root, folder.name):
+            if not builds.is_whole(folder):
+                quota.remove(folder)
+                folder.mkdir()
+                try:
+                    cuda.compile_bridge(folder / cuda.BRIDGE)
+                except RuntimeError:  # no compiler, or a torch that the slim headers don't know: the build says why
+                    return None
+                builds.seal(folder)
+            os.utime(folder)
+        return folder / cuda.BRIDGE
+
+    def _supervise(self, child: Child, job: Job) -> tuple[float, tuple[Verdict, str] | None]:
+        """Seconds that the build ran, and what stopped it before its end."""
         started, paused = time.monotonic(), self._paused_s
-        while not child.ended.wait(0.05):
+        watch = quota.Watch(child, quota.BUILD_QUOTA, whole_group=True)
+        failure = None
+        while failure is None and not child.ended.wait(_POLL_S):
             if not self._running.is_set():
                 continue
             if time.monotonic() - started - (self._paused_s - paused) > job.build_timeout_s:
-                return Verdict.TIMEOUT, f"the build took longer than {job.build_timeout_s:g} s"
-            held = child.group_bytes()
-            if held > BUILD_MEMORY_BYTES:
-                allowed = BUILD_MEMORY_BYTES >> 20
-                return Verdict.OUT_OF_MEMORY, f"the build held {held >> 20} MiB, allowed are {allowed} MiB"
-        return None
+                failure = Verdict.TIMEOUT, f"the build took longer than {job.build_timeout_s:g} s"
+            elif excess := watch.excess():
+                failure = excess[0], f"the build {excess[1]}"
+        child.kill()
+        return time.monotonic() - started - (self._paused_s - paused), failure
 
     def _failure(self, child: Child, work: Path) -> tuple[Verdict, str] | None:
         message = _read_capped(work / "products" / "compile_error.txt")
@@ -154,33 +224,66 @@ class Builder:
         return Verdict.LOAD_ERROR, f"its module {child.death()} while it was executed for the build: {why}"
 
     def _key(self, job: Job) -> str:
-        digest = hashlib.sha256()
-        for part in (job.source, job.problem_source, version("torch"), os.environ.get("CXX", "g++"), build_rules()):
-            digest.update(part.encode() + b"\0")
+        arch = "" if job.backend == "cpp" else job.arch or self._arch
+        parts = [job.source, job.problem_source, job.backend, arch, version("torch"), build_rules()]
+        if job.backend == "triton":
+            parts += [job.device.partition(":")[0], _version("triton")]
+        digest = hashlib.sha256("\0".join([*parts, *_compilers(job.backend)]).encode())
         return digest.hexdigest()
 
-    def _sweep(self) -> None:
-        """Removes what killed builders left behind, and builds that nobody used for two weeks."""
-        for path in self._root.iterdir():
-            parts = path.name.split(".")
-            left_behind = len(parts) == 4 and parts[-1] == "tmp" and not _is_alive(int(parts[1]))
-            with contextlib.suppress(OSError):
-                if left_behind or time.time() - path.stat().st_mtime > _KEPT_S:
-                    shutil.rmtree(path, ignore_errors=True)
+
+def _compilers(backend: str) -> list[str]:
+    """Which compilers a build would use: where they lie and which build of them that is."""
+    found = [os.environ.get("CXX", ""), os.environ.get("CC", ""), _identity(shutil.which("g++"))]
+    if backend == "cuda":
+        kit = cuda.find_toolkit()
+        found.append(_identity(kit.nvcc) if kit is not None else "no nvcc")
+    return found
+
+
+def _identity(program: str | Path | None) -> str:
+    if program is None:
+        return "none"
+    found = Path(program).resolve().stat()
+    return f"{program} {found.st_size} {found.st_mtime_ns}"
+
+
+def _version(package: str) -> str:
+    with contextlib.suppress(ImportError):
+        return version(package)
+    return "none"
 
 
 @cache
 def build_rules() -> str:
     """Hex digest over how extensions are compiled: builds made by other rules are not reused."""
     digest = hashlib.sha256()
-    for path in sorted([ROOT / "fitness" / "inline.py", *(ROOT / "fitness" / "slim").rglob("*")]):
+    folder = ROOT / "fitness"
+    for path in sorted([folder / "inline.py", *(folder / "backends").glob("*.py"), *(folder / "slim").rglob("*")]):
         if path.is_file():
             digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+def _end(child: Child) -> None:
+    """Kills it and closes its log; what it wrote stays."""
+    child.kill()
+    os.close(child.log_fd)
+
+
+def _failed(job: Job, verdict: Verdict, reason: str, log: str, compile_s: float, routes: tuple[str, ...]) -> Artifact:
+    evaluation = Evaluation(verdict, reason, job.problem, job.backend, job.source_sha256, compile_s=compile_s, log=log)
+    return Artifact("", compile_s, routes, failure=evaluation)
+
+
+def _keep(work: Path, folder: Path, failure: tuple[Verdict, str] | None, log: str) -> None:
+    """Makes a build, or a compile error, the kept one of its key."""
+    _take_over(work)
+    (work / "products" / cuda.BRIDGE).unlink(missing_ok=True)
+    if failure is not None:
+        (work / "failure.json").write_text(json.dumps({"verdict": failure[0], "reason": failure[1], "log": log}))
+    builds.seal(work)
+    os.rename(work, folder)
 
 
 def _take_over(work: Path) -> None:
@@ -197,21 +300,47 @@ def _take_over(work: Path) -> None:
             os.chmod(path, 0o755)
 
 
-def _artifact(folder: Path, compile_s: float) -> Artifact:
+def _artifact(folder: Path, compile_s: float, job: Job) -> Artifact:
     products = folder / "products"
-    features: dict[str, int] = {}
-    with contextlib.suppress(ValueError, AttributeError):
-        said = json.loads(_read_capped(products / "features.json"))
-        features = {name: said[name] for name in ("binary_bytes", "vector_bits") if type(said.get(name)) is int}
-    return Artifact(str(folder), compile_s, _routes(products), features)
+    routes = _routes(products)
+    if (folder / "failure.json").exists():
+        said = json.loads((folder / "failure.json").read_text())
+        return _failed(job, Verdict(said["verdict"]), said["reason"], said["log"], compile_s, routes)
+    said = _read_json(products / "features.json")
+    features: dict[str, Any] = {name: said[name] for name in _COUNTS if _is_count(said.get(name))}
+    return Artifact(str(folder), compile_s, routes, features | _kernels(products))
+
+
+def _kernels(products: Path) -> dict[str, Any]:
+    """What the compiled kernels use, from the compiler's report as the build kept it; empty without kernels."""
+    reports = [_read_json(path).get("kernels") for path in sorted(products.glob("*/build.json"))]
+    entries = [entry for report in reports if isinstance(report, list) for entry in report]
+    rows = [[entry.get(name) for name in _RESOURCES] for entry in entries if isinstance(entry, dict)]
+    rows = [row for row in rows if all(map(_is_count, row))]
+    if not rows:
+        return {}
+    greatest = dict(zip(_RESOURCES, (max(column) for column in zip(*rows, strict=True)), strict=True))
+    return {"kernels": len(rows), **greatest, "kernel_resources": rows[: cuda.KERNEL_LIMIT]}
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 40
 
 
 def _routes(products: Path) -> tuple[str, ...]:
     routes = []
     for path in sorted(products.glob("*/build.json")):
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            routes.append(str(json.loads(_read_capped(path))["route"])[:20])
+            routes.append(str(_read_json(path)["route"])[:20])
     return tuple(routes)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a small file that untrusted code wrote; empty when there is none."""
+    with contextlib.suppress(ValueError):
+        said = json.loads(_read_capped(path))
+        return said if isinstance(said, dict) else {}
+    return {}
 
 
 def _read_capped(path: Path) -> str:

@@ -45,13 +45,21 @@ class Products:
 def install(mode: Mode, products_dir: str, arch: str = "") -> None:
     """Replace torch's load_inline and load in this process by ours, working in `products_dir`.
 
-    With an `arch` such as `sm_90` CUDA sources are compiled for it, otherwise they are refused.
+    With an `arch` such as `sm_90` CUDA sources are compiled for it, otherwise they are refused. In load mode it only
+    says that they are allowed.
     """
     if mode not in ("build", "load"):
         raise ValueError(f"mode must be 'build' or 'load', found {mode!r}")
     from torch.utils import cpp_extension
 
-    products = Products(mode, Path(products_dir).absolute(), arch)
+    folder = Path(products_dir).absolute()
+    kept = folder / "arch.txt"
+    if arch and mode == "build":
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(kept, arch)
+    elif arch and kept.exists():  # what it was built for, whatever the runner's job says
+        arch = kept.read_text()
+    products = Products(mode, folder, arch)
     replacements = {"load_inline": functools.partial(load_inline, products), "load": functools.partial(load, products)}
     for name, replacement in replacements.items():
         setattr(cpp_extension, name, replacement)
@@ -206,7 +214,7 @@ def _obtain(products: Products, extension: cpp.Extension) -> Any:
         if route == "full":
             raise
         shutil.rmtree(folder)
-        _build(products, extension, folder, why_not_cheap=f"the {route} product did not load: {error}")
+        _build(products, extension, folder, why_not_cheap=f"the {route} product did not load: {error}"[:300])
         os.rename(library, rebuilt)  # for this process the old path still stands for the library that failed
         return _import_library(extension, rebuilt)
 

@@ -17,6 +17,7 @@ candidates. With torch's full headers precompiled (790 MB) a build still took 13
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import re
 import shlex
@@ -169,10 +170,11 @@ def _operator_headers(text: str) -> list[str]:
 
 
 def torch_dir() -> Path:
-    """Where torch is installed."""
-    import torch
-
-    return Path(torch.__file__).parent
+    """Where torch is installed; importing it is not needed for this."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("torch is not installed here: pip install torch")
+    return Path(spec.origin).parent
 
 
 @functools.cache

@@ -35,8 +35,8 @@ LIGHT_DIR = cpp.SLIM_DIR / "light"
 BRIDGE = "bridge.o"
 
 INSTALL_NVCC = (
-    "no nvcc: expected $CUDA_HOME/bin/nvcc, nvcc on PATH, or pip's own (pip install nvidia-cuda-nvcc==13.0.88 "
-    "nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96)"
+    "no nvcc: expected $CUDA_HOME/bin/nvcc, nvcc on PATH, /usr/local/cuda, or pip's own (pip install "
+    "nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96)"
 )
 
 NEEDS_FULL = re.compile(
@@ -78,10 +78,11 @@ class Toolkit:
 
 
 def find_toolkit() -> Toolkit | None:
-    """The CUDA compiler of this machine: CUDA_HOME's, the one on PATH, or pip's; None where there is none."""
+    """The CUDA compiler here: CUDA_HOME's, the one on PATH, /usr/local/cuda's, or pip's; None where there is none."""
     named = [Path(os.environ["CUDA_HOME"], "bin", "nvcc")] if os.environ.get("CUDA_HOME") else []
     on_path = shutil.which("nvcc")
     named += [_behind_script(Path(on_path))] if on_path else []
+    named += [Path("/usr/local/cuda/bin/nvcc")]
     site = Path(sysconfig.get_path("purelib"))
     named += sorted((site / "nvidia").glob("cu*/bin/nvcc"), reverse=True)
     named += sorted((site / "nvidia").glob("cuda_nvcc/bin/nvcc"))

@@ -1,0 +1,105 @@
+"""Kept builds: folders named by content hash, sealed with a manifest, one builder per key over all processes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from fitness import quota
+
+SEAL = "complete"
+_KEPT_S = 14 * 86400
+"""Builds not used for this long are removed when a builder starts."""
+
+
+class Pool:
+    """Places for builds: as many at once as there are cores, and as their expected memory allows. First come, first."""
+
+    def __init__(self, cores: int, memory_bytes: int) -> None:
+        self._cores, self._memory_bytes = max(cores, 1), memory_bytes
+        self._running: list[int] = []
+        self._waiting: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def place(self, memory_bytes: int) -> Iterator[None]:
+        """Holds a place for a build that may need so much memory; a single build always gets one."""
+        ticket = object()
+        with self._changed:
+            self._waiting.append(ticket)
+            self._changed.wait_for(lambda: self._waiting[0] is ticket and self._fits(memory_bytes))
+            self._waiting.popleft()
+            self._running.append(memory_bytes)
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running.remove(memory_bytes)
+                self._changed.notify_all()
+
+    def _fits(self, memory_bytes: int) -> bool:
+        if not self._running:
+            return True
+        return len(self._running) < self._cores and sum(self._running) + memory_bytes <= self._memory_bytes
+
+
+@contextlib.contextmanager
+def lock(root: Path, key: str) -> Iterator[None]:
+    """One builder per key, also across processes; the kernel drops the lock of a process that dies."""
+    folder = root / "locks"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(folder / key, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def seal(folder: Path) -> None:
+    """Writes down what the folder holds; from then on `is_whole` says whether it still does."""
+    manifest = {str(path.relative_to(folder)): _digest(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    (folder / SEAL).write_text(json.dumps(manifest))
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a sealed folder holds every file as it was sealed. A folder without a seal is not whole."""
+    try:
+        manifest = json.loads((folder / SEAL).read_text())
+        return all(_digest(folder / name) == digest for name, digest in manifest.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def sweep(root: Path) -> None:
+    """Removes what killed builders left behind, and builds that nobody used for two weeks."""
+    for path in [*root.iterdir(), *(root / "locks").glob("*")]:
+        parts = path.name.split(".")
+        left_behind = len(parts) == 4 and parts[-1] == "tmp" and not Path("/proc", parts[1]).exists()
+        with contextlib.suppress(OSError):
+            old = path.name != "locks" and time.time() - path.stat().st_mtime > _KEPT_S
+            if left_behind or old:
+                path.unlink() if path.is_file() else quota.remove(path)
+
+
+def bytes_below(folder: Path) -> int:
+    """Bytes on disk of a folder's files."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.lstat().st_blocks * 512
+    return total
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
