@@ -67,9 +67,7 @@ def pretend_runtime(properties: dict[str, Any], *, available: bool) -> None:
 
     `available`: what torch.cuda.is_available says.
     """
-    stream = SimpleNamespace(
-        cuda_stream=0, synchronize=_nothing, wait_stream=_nothing, wait_event=_nothing, record_event=_nothing
-    )
+    stream = Quiet()
     answers: dict[str, Any] = {
         "is_available": available,
         "device_count": int(available),
@@ -82,16 +80,29 @@ def pretend_runtime(properties: dict[str, Any], *, available: bool) -> None:
         "synchronize": None,
         "set_device": None,
         "empty_cache": None,
+        "mem_get_info": (properties["total_memory"], properties["total_memory"]),
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, _saying(answer))
-    for name in ("device", "device_of", "stream"):
+    for name in ("Stream", "Event", "CUDAGraph"):
+        setattr(torch.cuda, name, type(name, (Quiet,), {}))
+    for name in ("device", "device_of", "stream", "graph"):
         setattr(torch.cuda, name, lambda *_, **__: contextlib.nullcontext())
+
+
+class Quiet:
+    """In place of a stream, an event or a graph: every method does nothing."""
+
+    cuda_stream = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
 
 
 def _saying(answer: Any) -> Callable[..., Any]:
     return lambda *_, **__: answer
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    return None

@@ -210,7 +210,12 @@ def test_a_runner_on_a_gpu_finds_all_that_the_build_compiled_and_starts_no_proce
 
         launch = SimpleNamespace(launch=lambda *_: None, **dict.fromkeys(triton._CUDA_UTILS))
         loaded: list[str] = []
-        monkeypatch.setattr(launching, "_load_module_from_path", lambda name, path: loaded.append(name) or launch)
+
+        def note(name: str, path: str) -> Any:
+            loaded.append(name)
+            return launch
+
+        monkeypatch.setattr(launching, "_load_module_from_path", note)
         monkeypatch.setattr(Autotuner, "do_bench", staticmethod(lambda call, **_: [call() or 0.0] * 3))
         stand_in = triton._stand_in(
             90, torch.device("cpu"), lambda *what: (driver.CudaUtils(), driver.CudaLauncher(*what))[1]
