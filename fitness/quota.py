@@ -51,41 +51,54 @@ class Usage:
     tasks: int
 
 
-def excess(child: Child, quota: Quota, *, whole_group: bool) -> tuple[Verdict, str] | None:
-    """What of its quota the child has overrun, as a verdict with the rest of a sentence about it; None when nothing.
+class Watch:
+    """One child and its quota, from its start on."""
 
-    `whole_group` also counts the processes that it started (builds). When the machine's own memory runs out, which
-    may be anybody's fault, the verdict is NO_VERDICT.
-    """
-    used = usage(child, quota, whole_group=whole_group)
-    if used.memory_bytes > quota.memory_bytes:
-        words = f"held {used.memory_bytes >> 20} MiB, allowed are {quota.memory_bytes >> 20} MiB"
-        return Verdict.OUT_OF_MEMORY, words
-    if used.disk_bytes > quota.disk_bytes:
-        words = f"wrote {used.disk_bytes >> 20} MiB to disk, allowed are {quota.disk_bytes >> 20} MiB"
-        return Verdict.RUNTIME_ERROR, words
-    if used.files > quota.files:
-        return Verdict.RUNTIME_ERROR, f"made more than {quota.files} files, or folders too deep to look into"
-    if used.tasks > quota.tasks:
-        return Verdict.RUNTIME_ERROR, f"started {used.tasks} threads and processes, allowed are {quota.tasks}"
-    left = memory_left_bytes()
-    if left < LEAST_MEMORY_BYTES:
-        return Verdict.NO_VERDICT, f"was stopped because the machine has only {left >> 20} MiB of memory left"
-    return None
+    def __init__(self, child: Child, quota: Quota, *, whole_group: bool) -> None:
+        """`whole_group` also counts the processes that it starts (builds)."""
+        self._child, self._quota, self._whole_group = child, quota, whole_group
+        self._shared_before = _shared_bytes()
 
+    def excess(self) -> tuple[Verdict, str] | None:
+        """What of its quota the child has overrun: a verdict and the rest of a sentence about it; None when nothing.
 
-def usage(child: Child, quota: Quota, *, whole_group: bool) -> Usage:
-    """What the child holds now. Files are counted up to just above the quota."""
-    members = _group(child.pid) if whole_group else [child.pid]
-    memory = written = tasks = 0
-    for pid in members:
-        fields = _fields(f"/proc/{pid}/status", ("VmRSS", "Threads"))
-        memory += fields["VmRSS"] << 10
-        tasks += fields["Threads"]
-        dirtied = _fields(f"/proc/{pid}/io", ("write_bytes", "cancelled_write_bytes"))
-        written += max(0, dirtied["write_bytes"] - dirtied["cancelled_write_bytes"])
-    stored, files = _tree(child.private_dir, quota.files)
-    return Usage(memory, max(stored, written), files, tasks)
+        When the machine's own memory runs short, which may be anybody's fault, the verdict is NO_VERDICT.
+        """
+        used, quota = self.usage(), self._quota
+        if used.memory_bytes > quota.memory_bytes:
+            words = f"held {used.memory_bytes >> 20} MiB, allowed are {quota.memory_bytes >> 20} MiB"
+            return Verdict.OUT_OF_MEMORY, words
+        if used.disk_bytes > quota.disk_bytes:
+            words = f"wrote {used.disk_bytes >> 20} MiB to disk, allowed are {quota.disk_bytes >> 20} MiB"
+            return Verdict.RUNTIME_ERROR, words
+        if used.files > quota.files:
+            return Verdict.RUNTIME_ERROR, f"made more than {quota.files} files, or folders too deep to look into"
+        if used.tasks > quota.tasks:
+            return Verdict.RUNTIME_ERROR, f"started {used.tasks} threads and processes, allowed are {quota.tasks}"
+        return self._shortage()
+
+    def usage(self) -> Usage:
+        """What the child holds now. Files are counted up to just above the quota."""
+        members = _group(self._child.pid) if self._whole_group else [self._child.pid]
+        memory = written = tasks = 0
+        for pid in members:
+            fields = _fields(f"/proc/{pid}/status", ("VmRSS", "Threads"))
+            memory += fields["VmRSS"] << 10
+            tasks += fields["Threads"]
+            dirtied = _fields(f"/proc/{pid}/io", ("write_bytes", "cancelled_write_bytes"))
+            written += max(0, dirtied["write_bytes"] - dirtied["cancelled_write_bytes"])
+        stored, files = _tree(self._child.private_dir, self._quota.files)
+        return Usage(memory, max(stored, written), files, tasks)
+
+    def _shortage(self) -> tuple[Verdict, str] | None:
+        shared = _shared_bytes() - self._shared_before
+        if shared > self._quota.memory_bytes:
+            words = f"was stopped after the machine's shared memory, perhaps by its doing, grew by {shared >> 20} MiB"
+            return Verdict.NO_VERDICT, words
+        left = memory_left_bytes()
+        if left < LEAST_MEMORY_BYTES:
+            return Verdict.NO_VERDICT, f"was stopped because the machine has only {left >> 20} MiB of memory left"
+        return None
 
 
 def memory_left_bytes() -> int:
@@ -139,6 +152,11 @@ def _empty(path: str, top: str, number: int) -> int:
             os.unlink(entry.path)
     os.rmdir(path)
     return number
+
+
+def _shared_bytes() -> int:
+    """Shared memory of the whole machine: some kinds of it are resident in no process."""
+    return _fields("/proc/meminfo", ("Shmem",))["Shmem"] << 10
 
 
 def _group(pid: int) -> list[int]:

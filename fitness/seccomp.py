@@ -153,9 +153,10 @@ def restrict(*, processes: bool, own_signals_only: bool, unix_sockets: bool = Fa
     `own_signals_only` denies signals to any other process (for kernels whose Landlock does not scope them).
     `unix_sockets` allows what CUDA needs: a SOCK_SEQPACKET socket of AF_UNIX that can be bound and accept, but never
     connect (so no socket of the host is in reach), memory files, and shared anonymous memory. Memory of the last
-    two kinds can be held without being resident: without CUDA a process that starts no others has neither.
-    setsid, setpgid, a new parent-death signal, hiding one's memory, and changes of a file's mode, owner, times and attributes report success
-    without effect: so one killpg reaches every descendant, and compilers that tidy their products go on.
+    two kinds can be held without being resident: without CUDA nobody has it.
+    setsid, setpgid, a new parent-death signal, hiding one's memory, and changes of a file's mode, owner, times and
+    attributes report success without effect: one killpg reaches every descendant, the judge can read results without
+    being root, and compilers that tidy their products go on.
     Raises OSError when the kernel refuses the filter.
     """
     program = _program(processes, own_signals_only, unix_sockets, os.getpid())
@@ -186,7 +187,7 @@ def _program(processes: bool, own_signals_only: bool, unix_sockets: bool, pid: i
         _rule(_PRLIMIT, _ALLOW, (0, _ALL_BITS, 0)),
         _rule(_PRLIMIT, _REFUSE),
     ]
-    if not unix_sockets and not processes:
+    if not unix_sockets:
         shared = _MAP_SHARED | _MAP_ANONYMOUS
         rules += [_rule(_MEMFD_CREATE, _REFUSE), _rule(_MMAP, _REFUSE, (3, shared, shared))]
     if own_signals_only:
