@@ -47,7 +47,7 @@ def evaluate(kernel: str, problem: str, as_json: bool, **flags: Any) -> None:
 def evaluation_text(evaluation: Evaluation) -> str:
     """The verdict and every figure that exists, one a line."""
     lines = [f"{evaluation.verdict}: {evaluation.reason}"]
-    if evaluation.verdict == "verified":
+    if evaluation.verdict == "verified" and "not timed" not in evaluation.reason:
         lines.append("verified, not timed: no GPU where it was judged")
     if evaluation.speedup is not None and evaluation.speedup_ci and evaluation.kernel_ms_ci:
         low, high = evaluation.speedup_ci

@@ -81,9 +81,6 @@ def test_what_only_gpu_backends_need_is_no_fault_of_a_machine(monkeypatch: pytes
     monkeypatch.setattr(devices, "has_package", lambda name: False)
     checks = (doctor.check_nvcc(), doctor.check_package("triton", "triton", "pip install triton"), doctor.check_ncu())
     assert all(check.is_fine for check in checks)
-    assert (
-        "CUDA_HOME is /nowhere" in checks[0].found
-        and "pip install" in checks[0].found
-        and checks[1].found.startswith("not installed")
-    )
+    assert "CUDA_HOME is /nowhere" in checks[0].found and "pip install" in checks[0].found
+    assert checks[1].found.startswith("not installed")
     assert "sqlite-utils" in doctor.check_database("none.db").found
