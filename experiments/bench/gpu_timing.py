@@ -158,7 +158,7 @@ class Judge:
         """Rows of section `proposals`: 0 is the first incumbent, each later one proposes the same program."""
         for number in self._missing("proposals", count + 1):
             if number == 0:
-                self._store("proposals", "0", {**_row(self._measure(fresh=True)), "accepted": True})
+                self._first_incumbent()
                 continue
             incumbent = _incumbent(records.rows(self._out, "proposals"))
             row: dict[str, Any] = _row(self._measure(incumbent_ms=incumbent["kernel_ms"]))
@@ -169,6 +169,13 @@ class Judge:
                 is_right = row["duel"]["verdict"] == Verdict.CORRECT
                 row["accepted"] = is_right and beats(_estimate(row["duel"]), _estimate(incumbent))
             self._store("proposals", str(number), row)
+
+    def _first_incumbent(self) -> None:
+        """Row 0. Raises JudgeError, and stores nothing, when there is no time to compare with."""
+        row = _row(self._measure(fresh=True))
+        if row["verdict"] != Verdict.CORRECT:
+            raise JudgeError(f"the first judgement must be correct to compare with, found: {row['reason']}")
+        self._store("proposals", "0", {**row, "accepted": True})
 
     def clocks(self) -> None:
         """One row of section `clocks`: the judge, then the other clocks in a process of their own."""
@@ -229,8 +236,6 @@ def _row(found: Evaluation) -> dict[str, Any]:
 def _incumbent(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The estimate that counts: of the last accepted row, its duel's."""
     last = [row for row in rows if row["accepted"]][-1]
-    if last["verdict"] != Verdict.CORRECT:
-        raise JudgeError(f"the first judgement must be correct to compare with, found: {last['reason']}")
     return last.get("duel", last)
 
 

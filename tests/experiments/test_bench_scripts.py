@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from experiments.bench import gpu_eight, gpu_timing, kernelbench_child, kernelbench_cost, records
 from experiments.bench.gpu_timing import Estimate, beats
-from fitness.evaluation import Verdict
+from fitness.evaluation import JudgeError, Verdict
 
 PROBLEM = textwrap.dedent("""
     import torch
@@ -168,7 +168,12 @@ def test_a_cheat_that_merely_crashes_or_gets_no_verdict_is_not_caught(verdict):
 def test_judgements_are_stored_one_by_one_and_a_second_run_judges_only_what_is_missing(tmp_path):
     out = tmp_path / "timing.json"
     arguments = ["--device", "cpu", "--kernel", "diag_matmul", "--proposals", 1, "--out", out]
-    assert run(gpu_timing.main, *arguments, "--part", "proposals").exit_code == 0
+    for _ in range(3):  # on a busy machine the first judgement may find no quiet moment; then nothing is stored
+        try:
+            assert run(gpu_timing.main, *arguments, "--part", "proposals").exit_code == 0
+            break
+        except JudgeError:
+            assert "proposals" not in json.loads(out.read_text())
     first = json.loads(out.read_text())
     assert first["summary"]["proposals"]["judged"] == 1 and set(first["proposals"]) == {"0", "1"}
     assert run(gpu_timing.main, *arguments, "--times", 1).exit_code == 0
