@@ -3,13 +3,17 @@
 Each axis is a number cut into bins by its edges. What the judge measured (Evaluation.features) is preferred;
 where it measured nothing, the number is estimated from the source text:
 
-axis     unit     measured as                      otherwise
-threads  threads  features["threads"]              2 where the source starts threads (as by OpenMP), else 1
-vector   bit      features["vector_bits"]          what intrinsics or flags in the source ask for
-size     line     lines of code, from the source
-binary   byte     features["binary_bytes"]         0
-memory   byte     features["peak_extra_bytes"],    0
-                  else peak_mem_bytes
+axis      unit      measured as                      otherwise
+threads   threads   features["threads"]              2 where the source starts threads (as by OpenMP), else 1
+vector    bit       features["vector_bits"]          what intrinsics or flags in the source ask for
+size      line      lines of code, from the source
+binary    byte      features["binary_bytes"]         0
+memory    byte      features["peak_extra_bytes"],    0
+                    else peak_mem_bytes
+registers register  features["registers"]            0; the most of any GPU kernel, per thread
+shared    byte      features["shared_bytes"]         0; the most of any GPU kernel, per block
+launches  launch    features["launches_per_call"],   0
+                    else features["kernels"]
 
 `size` reads the source because a library's size says little: bundled seeds of 35 to 96 lines, with g++ -O2
 or -O3, all make files of 15.0 to 15.7 kB (sections are rounded up to pages). `binary` is for large kernels.
@@ -92,12 +96,28 @@ def _memory(evaluated: Evaluated) -> float:
     return float(evaluated.evaluation.peak_mem_bytes or 0) if measured is None else measured
 
 
+def _registers(evaluated: Evaluated) -> float:
+    return _measured(evaluated, "registers") or 0.0
+
+
+def _shared(evaluated: Evaluated) -> float:
+    return _measured(evaluated, "shared_bytes") or 0.0
+
+
+def _launches(evaluated: Evaluated) -> float:
+    counted = _measured(evaluated, "launches_per_call")
+    return (_measured(evaluated, "kernels") or 0.0) if counted is None else counted
+
+
 AXES: Mapping[str, Axis] = {
     "threads": Axis((2,), _threads),
     "vector": Axis((128, 256, 512), _vector),
     "size": Axis((50, 80, 120, 200), _size),
     "binary": Axis((16_384, 32_768, 65_536), _binary),
     "memory": Axis((1 << 20, 16 << 20, 128 << 20), _memory),
+    "registers": Axis((33, 65, 129), _registers),
+    "shared": Axis((1, 16 << 10, 64 << 10), _shared),
+    "launches": Axis((2, 4), _launches),
 }
 
 

@@ -56,6 +56,14 @@ def test_memory_prefers_what_the_kernel_took_beyond_its_outputs(make):
     assert value(make, "memory", peak_mem_bytes=None) == 0
 
 
+def test_gpu_kernels_have_axes_of_their_own_and_cpu_kernels_lie_at_their_ends(make):
+    gpu = {"registers": 70, "shared_bytes": 20_000, "kernels": 3}
+    axes = ("registers", "shared", "launches")
+    assert coordinates(make.evaluated(0, 1.0, features=gpu), axes, {}) == (2, 2, 1)
+    assert coordinates(make.evaluated(0, 1.0, features={**gpu, "launches_per_call": 9.0}), axes, {}) == (2, 2, 2)
+    assert coordinates(make.evaluated(0, 1.0, features={}), axes, {}) == (0, 0, 0)
+
+
 @pytest.mark.parametrize("broken", [None, "8", True, float("nan"), [8]])
 def test_a_feature_that_is_no_number_counts_as_not_measured(make, broken):
     assert value(make, "threads", source="x", features={"threads": broken}) == 1
