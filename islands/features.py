@@ -115,7 +115,7 @@ AXES: Mapping[str, Axis] = {
     "size": Axis((50, 80, 120, 200), _size),
     "binary": Axis((16_384, 32_768, 65_536), _binary),
     "memory": Axis((1 << 20, 16 << 20, 128 << 20), _memory),
-    "registers": Axis((33, 65, 129), _registers),
+    "registers": Axis((33, 65, 129), _registers),  # 65,536 per SM: above 32 no 2,048 threads fit, above 64 no 1,024
     "shared": Axis((1, 16 << 10, 64 << 10), _shared),
     "launches": Axis((2, 4), _launches),
 }
