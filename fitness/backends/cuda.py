@@ -36,7 +36,8 @@ BRIDGE = "bridge.o"
 
 INSTALL_NVCC = (
     "no nvcc: expected $CUDA_HOME/bin/nvcc, nvcc on PATH, /usr/local/cuda, or pip's own (pip install "
-    "nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96)"
+    "nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 "
+    "nvidia-cuda-runtime==13.0.96)"
 )
 
 NEEDS_FULL = re.compile(
