@@ -37,6 +37,8 @@ PRIORITY = -15
 
 SETTLE_S = 0.02
 
+_RUBBISH = 0xA5
+
 _VERDICTS = {
     LOAD_ERROR: Verdict.LOAD_ERROR,
     RUNTIME_ERROR: Verdict.RUNTIME_ERROR,
@@ -117,6 +119,7 @@ class ModelProcess:
         descriptors: Sequence[int] = (),
     ) -> None:
         self._limits, self._is_closed = limits, False
+        self._at_rest: dict[str, tuple[int, int]] = {}
         go_read, self._go = os.pipe2(os.O_CLOEXEC)
         self._done, done_write = os.pipe2(os.O_CLOEXEC)
         self.child: Child = zygote.spawn(entry, spec, policy, [go_read, done_write, *descriptors])
@@ -146,6 +149,22 @@ class ModelProcess:
             if self.child.ended.wait(0.5):
                 raise self._death("between two calls")
             raise CandidateFailed(Verdict.CONTRACT, "the process could not be stopped within 1 s of its answer")
+        self._at_rest = self._thread_ns()
+
+    def _check_rest(self) -> None:
+        """CandidateFailed when a thread has run since the process was stopped: a signal to itself would do that."""
+        if self._thread_ns() != self._at_rest:
+            raise CandidateFailed(Verdict.CONTRACT, "it ran while it was stopped: it must not wake itself up")
+
+    def _thread_ns(self) -> dict[str, tuple[int, int]]:
+        """Per thread: how long it computed and how long it waited in the run queue [ns] (schedstat, proc(5))."""
+        folder, found = f"/proc/{self.child.pid}/task", {}
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for task in os.listdir(folder):
+                with open(f"{folder}/{task}/schedstat", "rb") as file:
+                    computed, waited, _ = file.read().split()
+                found[task] = int(computed), int(waited)
+        return found
 
     def _await(self, kind: int, doing: str) -> Reply:
         """The runner's next message, which must be of `kind`."""
@@ -155,16 +174,13 @@ class ModelProcess:
         while not poller.poll(POLL_MS):
             if time.monotonic() > deadline:
                 raise CandidateFailed(Verdict.TIMEOUT, f"{doing} took longer than {self._limits.timeout_s:g} s")
-            held = self.child.resident_bytes()
-            if held > self._limits.memory_bytes:
-                allowed = self._limits.memory_bytes / 2**20
-                reason = f"{doing} held {held / 2**20:.0f} MiB, allowed are {allowed:.0f} MiB"
-                raise CandidateFailed(Verdict.OUT_OF_MEMORY, reason)
+            self._check_memory(doing)
         body = wire.read_exactly(self._done, wire.REPLY_BYTES, deadline)
         if body is None:
             raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with part of a message")
         if not body:
             raise self._death(doing)
+        self._check_memory(doing)
         try:
             reply = wire.unpack_reply(body)
         except ValueError as error:
@@ -175,6 +191,12 @@ class ModelProcess:
         if reply.kind != kind:
             raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered out of turn (message kind {reply.kind})")
         return reply
+
+    def _check_memory(self, doing: str) -> None:
+        held, allowed = self.child.resident_bytes(), self._limits.memory_bytes
+        if held > allowed:
+            reason = f"{doing} held {held >> 20} MiB, allowed are {allowed >> 20} MiB"
+            raise CandidateFailed(Verdict.OUT_OF_MEMORY, reason)
 
     def _death(self, doing: str) -> CandidateFailed:
         self.child.ended.wait(5)
@@ -231,13 +253,16 @@ class Runner(ModelProcess):
         if flush is not None:
             flush.add_(1)
         waited = self._run_queue_ns()
+        self._check_rest()
         started = time.perf_counter_ns()
         self._tell(wire.RUN, len(batch))
         reply = self._await(wire.DONE, "a forward call")
         self._freeze()
         window_ns = time.perf_counter_ns() - started
         waited = self._run_queue_ns() - waited
+        self._hide_inputs()
         outputs = self._fetch(reply.outputs, len(batch))
+        self._check_rest()
         self._tell(wire.RELEASE, 0)
         self._await(wire.RELEASED, "letting go of the outputs")
         self._settle()
@@ -251,7 +276,7 @@ class Runner(ModelProcess):
 
     def threads_used(self) -> int:
         """Threads that have computed for a millisecond or more."""
-        return max(1, sum(spent > 1_000_000 for spent in self._thread_ns(0)))
+        return max(1, sum(spent > 1_000_000 for spent, _ in self._thread_ns().values()))
 
     def changed_input(self, inputs: Sequence[torch.Tensor]) -> str:
         """Where the last call wrote to its inputs (a runner with writable ones); empty when nowhere."""
@@ -284,6 +309,12 @@ class Runner(ModelProcess):
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline and not self.child.is_asleep():
             time.sleep(0.0002)
+
+    def _hide_inputs(self) -> None:
+        """Overwrites the inputs before outputs are read: an output that is a mapping of an input's memory shows so."""
+        for slot in self._slots:
+            for place in slot:
+                ctypes.memset(place.data_ptr(), _RUBBISH, place.numel() * place.element_size())
 
     def _fetch(self, claims: Sequence[Output], calls: int) -> list[list[torch.Tensor]]:
         """The outputs' bytes, out of the frozen process."""
@@ -326,16 +357,7 @@ class Runner(ModelProcess):
 
     def _run_queue_ns(self) -> int:
         """Nanoseconds that the threads were ready to run but had no CPU."""
-        return sum(self._thread_ns(1))
-
-    def _thread_ns(self, column: int) -> list[int]:
-        """One column of /proc/PID/task/T/schedstat per thread: 0 computing, 1 waiting in the run queue [ns]."""
-        folder, found = f"/proc/{self.child.pid}/task", []
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for task in os.listdir(folder):
-                with open(f"{folder}/{task}/schedstat", "rb") as file:
-                    found.append(int(file.read().split()[column]))
-        return found
+        return sum(waited for _, waited in self._thread_ns().values())
 
     def _forget_peak(self) -> None:
         try:

@@ -20,6 +20,8 @@ from typing import Any
 from fitness.evaluation import LOG_LIMIT, JudgeError
 from fitness.sandbox import Policy, clean_environment, live_dir
 
+_NO_CUDA_BEFORE_FORK = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""In the zygote, asking torch whether there is a GPU must not start CUDA, which no fork survives; its children may."""
 FREEZE_NAP_S = 60e-6
 START_TIMEOUT_S = 120.0
 """For importing torch on a cold, busy machine."""
@@ -140,7 +142,7 @@ class Zygote:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "fitness.zygote", str(theirs.fileno()), device],
             pass_fds=[theirs.fileno()],
-            env=clean_environment(self._home, threads),
+            env={**clean_environment(self._home, threads), **_NO_CUDA_BEFORE_FORK},
             cwd=self._home,
             stdin=subprocess.DEVNULL,
             start_new_session=True,

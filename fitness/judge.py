@@ -23,10 +23,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fitness import timing
+from fitness import health, profile, timing
 from fitness.calls import CandidateFailed, raise_priority
 from fitness.children import Zygote
-from fitness.evaluation import Evaluation, Job, JudgeError
+from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from fitness.machine import cache_bytes, device_lock, device_name, judge_sha256
 from fitness.rounds import FEWEST_ROUNDS, Bench, Plan, paired
 from fitness.sandbox import hide_from_others, sleep_precisely
@@ -59,6 +59,7 @@ class Judge:
             self.level = probe(self._zygote).level
         self._sessions: OrderedDict[tuple[str, ...], Session | GpuSession] = OrderedDict()
         if self._is_gpu:
+            health.refuse(device)
             from fitness.gpu.bench import open_bench
 
             self._bench = open_bench(device, self._zygote, fenced=self._fenced)
@@ -83,11 +84,17 @@ class Judge:
             trial = Trial(self._bench, session, job, artifact_dir, self._no_op_ms(job))
             try:
                 outcome = trial.run()
+                if self._is_gpu and job.fresh and outcome["verdict"] is Verdict.CORRECT:
+                    outcome["features"] |= profile.take(self._zygote, job, artifact_dir, fenced=self._fenced)
             except CandidateFailed as failure:
                 reason, verdict = trial.explain(failure)
                 outcome = {"verdict": verdict, "reason": reason}
+            except (JudgeError, ProblemError):
+                self._forget_sessions()
+                raise
             finally:
                 trial.close()
+            self._check_device(outcome["verdict"])
             spent = time.perf_counter() - started
             return Evaluation(**common, **outcome, log=trial.log, evaluate_s=spent, draws=trial.draws)
 
@@ -138,11 +145,20 @@ class Judge:
             idle.close()
         return self._overhead_ms
 
+    def _check_device(self, verdict: Verdict) -> None:
+        """After a crash or a kill on a GPU: JudgeError, and the card put aside, if it no longer computes."""
+        if self._is_gpu and verdict in (Verdict.RUNTIME_ERROR, Verdict.TIMEOUT):
+            health.check(self._device, health.starter(self._zygote, self._device, fenced=self._fenced))
+
     def close(self) -> None:
         """Ends everything that the judge started."""
+        self._forget_sessions()
+        self._zygote.close()
+
+    def _forget_sessions(self) -> None:
         for session in self._sessions.values():
             session.close()
-        self._zygote.close()
+        self._sessions.clear()
 
     def _session(self, job: Job) -> Session | GpuSession:
         key = (job.problem_source, job.precision, job.device, job.backend)

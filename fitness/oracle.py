@@ -47,6 +47,7 @@ class ProblemBench:
             "inputs": self._specimen_layouts,
             "outputs": [layout.to_json() for layout in self._outputs],
             "state": [{"name": name, **Layout.of(tensor).to_json()} for name, tensor in self._state.items()],
+            "constant": [name for name, tensor in self._state.items() if _is_constant(tensor)],
         }
 
     def weights(self) -> list[Any]:
@@ -142,13 +143,17 @@ def vary(state: dict[str, Any], seed: int) -> dict[str, Any]:
     varied = {}
     for name, tensor in state.items():
         varied[name] = tensor.clone()
-        if not tensor.is_floating_point() or tensor.numel() == 0 or not bool((tensor == tensor.flatten()[0]).all()):
+        if not _is_constant(tensor):
             continue
         noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
         value = float(tensor.flatten()[0])
         fresh = (noise - 0.5) * 0.4 if value == 0 else value * (0.8 + 0.4 * noise)
         varied[name] = fresh.to(device=tensor.device, dtype=tensor.dtype)
     return varied
+
+
+def _is_constant(tensor: Any) -> bool:
+    return tensor.is_floating_point() and tensor.numel() > 0 and bool((tensor == tensor.flatten()[0]).all())
 
 
 def widen(value: Any) -> Any:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fitness import timing
-from fitness.calls import Call
+from fitness.calls import Call, CandidateFailed
+from fitness.evaluation import JudgeError
 from fitness.session import Draw
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ WARM_ROUNDS = 3
 """Untimed rounds of every new process: heap, page tables and thread pools fill up in them."""
 PATIENCE = 8
 """This many times TIMED_S, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
-MOST_TAKEN_OFF = 0.05
+MOST_TAKEN_OFF = 0.08
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window."""
 
@@ -99,16 +100,18 @@ def paired(
     feed = session.feed(is_copied, plan.calls, fresh=plan.fresh)
     warm = min(WARM_ROUNDS, feed.rounds - 1)
     rounds, order = Rounds(), random.SystemRandom()
-    runner, reference = candidate(), session.reference(is_copied)
+    runner, reference = candidate(), session.timed_reference(is_copied)
     started = time.monotonic()
     bench.quiet(True)
     try:
         while True:
-            for index, batch in enumerate(feed.batches(order)):
+            for index, (batch, is_timed) in enumerate(feed.batches(order)):
                 calls = _round(bench, [runner, reference], batch, order)
                 if plan.is_checked:
                     session.compare(calls[0], calls[1], batch, is_copied)
-                if index < warm:
+                if index == 0:
+                    feed.slow_down(calls[0].window_ms)
+                if index < warm or not is_timed:
                     rounds.draws += len(batch)
                     continue
                 _keep(rounds, calls, len(batch), bench)
@@ -119,15 +122,23 @@ def paired(
                 runner = candidate()
     finally:
         bench.quiet(False)
-        reference.close()
-        reference.child.discard()
+        session.give_back(reference)
 
 
-def _round(bench: Bench, sides: Sequence[Runner | GpuRunner], batch: list[Draw], order: random.Random) -> list[Call]:
+def _round(
+    bench: Bench, sides: Sequence[Runner | GpuRunner], batch: Sequence[Draw], order: random.Random
+) -> list[Call]:
     """The calls of candidate and reference, whichever went first."""
     turns = order.sample(range(2), 2)
     inputs = [draw.inputs for draw in batch]
-    calls = {side: sides[side].call(inputs, bench.flush) for side in turns}
+    calls: dict[int, Call] = {}
+    for side in turns:
+        try:
+            calls[side] = sides[side].call(inputs, bench.flush)
+        except CandidateFailed as failure:
+            if side == 0:
+                raise
+            raise JudgeError(f"the reference failed between two calls of the candidate: {failure.reason}") from failure
     return [calls[0], calls[1]]
 
 

@@ -24,6 +24,8 @@ from fitness.wire import Layout, Output, Segment
 from problems.inputs import FAMILIES
 
 LOAD_ERROR, RUNTIME_ERROR, OUT_OF_MEMORY, CONTRACT = 1, 2, 3, 4
+_NO_MEMORY = ("can't allocate memory", "bad_alloc", "CUDA out of memory", "CUDACachingAllocator.cpp")
+"""The last: torch's allocator fails inside the fence when it asks NVML for the figures of its message."""
 
 
 def run(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
@@ -190,7 +192,8 @@ def describe_output(tensor: Any) -> Output:
 def error_code(error: BaseException) -> int:
     if isinstance(error, ContractBroken):
         return CONTRACT
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "bad_alloc" in str(error):
+    text = str(error)
+    if isinstance(error, MemoryError) or any(sign in text for sign in _NO_MEMORY):
         return OUT_OF_MEMORY
     return RUNTIME_ERROR
 

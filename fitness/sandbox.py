@@ -158,7 +158,6 @@ def clean_environment(private_dir: str, threads: int) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking whether there is a GPU must not start CUDA before a fork
         "CUDA_CACHE_PATH": str(Path(private_dir, "cuda-cache")),
         "TORCHINDUCTOR_CACHE_DIR": str(Path(private_dir, "inductor")),
         "TRITON_CACHE_DIR": str(Path(private_dir, "triton")),

@@ -32,6 +32,7 @@ VERIFICATION = ("own", "own", "normal", "wide", "sparse", "edge")
 """Families of the draws that a candidate must pass before it is timed."""
 POOL_BYTES = 768 << 20
 MOST_DRAWS, FEWEST_DRAWS = 96, 4
+EARLY_ROUNDS = 12
 POOL_DRAWS, FRESH_DRAWS = 20, 12
 """Draws per call of a batch; a duel's own pool is smaller, since only one candidate uses it."""
 SHORT_MS, BATCH_MS, MOST_CALLS = 2.0, 4.0, 8
@@ -102,14 +103,27 @@ def too_unstable(job: Job, share: float) -> ProblemError:
 class Pool:
     """Prepared batches on the CPU; a process sees each input at most once."""
 
-    def __init__(self, draws: Sequence[Draw], calls: int) -> None:
-        self._draws, self._calls = list(draws), calls
+    def __init__(self, draws: Sequence[Draw], surprises: Sequence[Sequence[Draw]], calls: int) -> None:
+        """`surprises`: batches of the families that are not timed."""
+        self._draws, self._surprises, self._calls = list(draws), list(surprises), calls
 
-    def batches(self, order: random.Random) -> Iterator[list[Draw]]:
-        """All batches in a new order, for one process; it ends when a new process is needed."""
+    def batches(self, order: random.Random) -> Iterator[tuple[Sequence[Draw], bool]]:
+        """All batches in a new order, for one process, and whether their times count.
+
+        The surprises come at places that nobody can foresee among the first rounds: whoever is careful only where it
+        expects to be examined is caught. It ends when a new process is needed.
+        """
         order.shuffle(self._draws)
-        for first in range(0, len(self._draws) - self._calls + 1, self._calls):
-            yield self._draws[first : first + self._calls]
+        firsts = range(0, len(self._draws) - self._calls + 1, self._calls)
+        places = order.choices(range(1, min(len(firsts), EARLY_ROUNDS) + 1), k=len(self._surprises))
+        for number, first in enumerate(firsts):
+            for place, surprise in zip(places, self._surprises, strict=True):
+                if place == number:
+                    yield surprise[: self._calls], False
+            yield self._draws[first : first + self._calls], True
+
+    def slow_down(self, window_ms: float) -> None:
+        """Batches are small here: nothing to change for a slow candidate."""
 
     @property
     def rounds(self) -> int:
@@ -121,8 +135,8 @@ class Session:
     """A problem made ready: all that is expensive and the same for each of its candidates."""
 
     looks = timing.LOOKS
-    single_slack_ms = 0.15
-    """A single call may take this much longer than one of a batch: caches and threads start colder."""
+    single_slack_ms = 0.005
+    """A single call may take this much longer than one of a batch before its own time becomes the score."""
 
     def __init__(self, zygote: Zygote, job: Job, *, fenced: bool) -> None:
         """Loads the problem, draws the first checks and times the reference roughly: seconds.
@@ -147,6 +161,7 @@ class Session:
         self._state = self._sealed_state()
         self._verification: dict[bool, list[Draw]] = {}
         self._pool: dict[bool, list[Draw]] = {}
+        self._unexpected: dict[bool, list[list[Draw]]] = {}
         self.unusable: dict[str, float] = {}
         """Families that the reference itself cannot compute in its own precision: share of bad elements."""
         self.pilot_ms = self._pilot()
@@ -163,7 +178,7 @@ class Session:
 
     def feed(self, is_copied: bool, plan_calls: int, *, fresh: bool) -> Pool:
         """Where the timed rounds get their inputs."""
-        return Pool(self.pool(is_copied, fresh=fresh), plan_calls)
+        return Pool(self.pool(is_copied, fresh=fresh), self._surprises(is_copied), plan_calls)
 
     def compare(self, theirs: Call, ours: Call, batch: Sequence[Draw], is_copied: bool) -> None:
         """Raises CandidateFailed unless every output of the candidate's call is right."""
@@ -196,6 +211,15 @@ class Session:
             policy = dataclasses.replace(policy, file_bytes=COMPILE_FILE_BYTES)
         limits = Limits(600.0, self.limits.memory_bytes) if mode else self.limits
         return Runner(self._zygote, spec, policy, self.outputs, limits, state)
+
+    def timed_reference(self, is_copied: bool) -> Runner:
+        """A reference for one candidate's timed rounds."""
+        return self.reference(is_copied)
+
+    def give_back(self, reference: Any) -> None:
+        """After timed rounds: it has seen its inputs and ends."""
+        reference.close()
+        reference.child.discard()
 
     def candidate(
         self, artifact_dir: str, limits: Limits, *, own_threads: bool, writable_inputs: bool = False
@@ -238,7 +262,7 @@ class Session:
             "init": self.facts["init"],
             "inputs": self.facts["inputs"],
             "state": self.facts["state"] if state is not None else [],
-            "slots": self.calls,
+            "slots": max(2, self.calls),
         }
 
     def _sealed_state(self) -> Segment | None:
@@ -256,6 +280,18 @@ class Session:
         pairs = [(r.clone(), y.clone()) if keep else (r, y) for r, y in zip(narrow, wide, strict=True)]
         expected = [verify.expect(r, y, self._terms, precision=self.job.precision, keep=keep) for r, y in pairs]
         return Draw(family, [tensor.clone() for tensor in inputs], expected)
+
+    def _surprises(self, is_copied: bool) -> list[list[Draw]]:
+        """A batch of each usable family that is not timed, made once."""
+        if is_copied not in self._unexpected:
+            timed = self._timed_families(is_copied)
+            usable = {draw.family for draw in self.verification(is_copied)}
+            self._unexpected[is_copied] = [
+                [self._draw(family, is_copied, keep=False) for _ in range(self.calls)]
+                for family in FAMILIES
+                if family in usable and family not in timed
+            ]
+        return self._unexpected[is_copied]
 
     def _timed_families(self, is_copied: bool) -> list[str]:
         """Own and signed inputs in turn; without those that the reference cannot do or that never change."""

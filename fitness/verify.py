@@ -264,7 +264,7 @@ class Nearness:
     factor: float
 
     @classmethod
-    def of(cls, expected: Sequence[Expected]) -> Nearness:
+    def of(cls, expected: Sequence[Expected | Nearness]) -> Nearness:
         """From the bounds of several draws of the same output."""
         import torch
 

@@ -24,7 +24,7 @@ MAX_DIMS, TEXT_BYTES = 8, 1024
 
 GO = struct.Struct("<II16s")
 """Judge to runner: operation, its argument, a seed."""
-RUN, RELEASE, DESCRIBE, STATE, DRAW, WHERE, MAP, INPUTS, EXACT = 1, 2, 3, 4, 5, 6, 7, 8, 9
+RUN, RELEASE, DESCRIBE, STATE, DRAW, WHERE, LIST, MAP, INPUTS, EXACT = range(1, 11)
 
 COPIED = 1 << 16
 """Flag on DRAW's argument: with the varied weights that STATE gives, instead of the seeded ones."""

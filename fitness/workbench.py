@@ -173,8 +173,13 @@ class Workbench:
             start_new_session=True,
         )
         theirs.close()
-        ready = self._read(START_TIMEOUT_S)
+        try:
+            ready = self._read(START_TIMEOUT_S)
+        except JudgeError:
+            self._drop_judge()
+            raise
         if "error" in ready:
+            self._drop_judge()
             raise JudgeError(ready["error"])
         self.sandbox_level = ready["sandbox"]
         if self._sandbox != "none" and self.sandbox_level not in FENCED_LEVELS:

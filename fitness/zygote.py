@@ -20,6 +20,7 @@ import signal
 import socket
 import sys
 import traceback
+import warnings
 from typing import Any
 
 from fitness.sandbox import Policy, clean_environment, confine
@@ -39,6 +40,7 @@ def main(descriptor: int, device: str) -> None:
         with contextlib.suppress(ImportError):
             import triton  # noqa: F401
 
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # idle workers of BLAS
     gc.freeze()
     channel = socket.socket(fileno=descriptor)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -88,8 +90,9 @@ def _child(channel: socket.socket, request: dict[str, Any], descriptors: list[in
         os.dup2(log, 2)
         passed = _tidy(passed)
         policy = Policy(**{**request["policy"], "read": tuple(request["policy"]["read"])})
+        environment = clean_environment(policy.private_dir, request["spec"]["threads"])
         os.environ.clear()
-        os.environ.update(clean_environment(policy.private_dir, request["spec"]["threads"]))
+        os.environ.update(environment)
         confine(policy)
         import fitness.runner
 

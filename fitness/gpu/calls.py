@@ -72,6 +72,7 @@ class GpuRunner(ModelProcess):
         """
         self._let_go()
         self._reveal(batch, flush)
+        self._check_rest()
         self.child.thaw()
         started = time.perf_counter_ns()
         self._order(wire.RUN, len(batch))
@@ -96,12 +97,18 @@ class GpuRunner(ModelProcess):
 
     def _changed_input(self, inputs: Sequence[Sequence[torch.Tensor]]) -> str:
         """Where the last call wrote to its inputs, given what was revealed; empty when nowhere."""
-        for slot, values in zip(self._slots, inputs, strict=False):
-            for index, (now, before) in enumerate(zip(slot, values, strict=True)):
-                changed = _differing(now, before)
-                if changed:
-                    return f"forward wrote to its input {index}: {changed} of {before.numel()} elements changed"
-        return ""
+        import torch
+
+        pairs = [
+            (index, now, before)
+            for slot, values in zip(self._slots, inputs, strict=False)
+            for index, (now, before) in enumerate(zip(slot, values, strict=True))
+        ]
+        if not pairs or not bool(torch.stack([_differ(now, before).any() for _, now, before in pairs]).any()):
+            return ""
+        index, now, before = next(pair for pair in pairs if bool(_differ(pair[1], pair[2]).any()))
+        changed = int(_differ(now, before).sum())
+        return f"forward wrote to its input {index}: {changed} of {before.numel()} elements changed"
 
     def _free(self) -> None:
         for mapped in self._mapped.values():
@@ -146,10 +153,14 @@ class GpuRunner(ModelProcess):
 
     def _where(self, calls: Sequence[int]) -> tuple[Output, ...]:
         self._order(wire.WHERE, len(calls), INDICES.pack(*calls, *[0] * (SAMPLED_CALLS - len(calls))))
+        return self._claims(len(calls))
+
+    def _claims(self, calls: int) -> tuple[Output, ...]:
+        """What the runner says about the outputs of so many calls; their form must be right."""
         claims = self._await(wire.DONE, "saying where its outputs are").outputs
-        expected = self._layouts * len(calls)
+        expected = self._layouts * calls
         if len(claims) != len(expected):
-            found = len(claims) / len(calls)
+            found = len(claims) / calls
             raise CandidateFailed(
                 Verdict.CONTRACT, f"forward must return {len(self._layouts)} tensors, found {found:g}"
             )
@@ -194,10 +205,12 @@ class GpuRunner(ModelProcess):
 
     def _outputs(self, calls: int) -> list[list[torch.Tensor]]:
         """All outputs where they lie; mappings that none of them needs are let go."""
-        per_order = max(1, min(SAMPLED_CALLS, wire.MAX_REPLY_OUTPUTS // max(1, len(self._layouts))))
+        per_order = max(1, wire.MAX_REPLY_OUTPUTS // max(1, len(self._layouts)))
         claims: list[Output] = []
         for first in range(0, calls, per_order):
-            claims += self._where(range(first, min(first + per_order, calls)))
+            count = min(per_order, calls - first)
+            self._order(wire.LIST, count | first << 16)
+            claims += self._claims(count)
         self._refuse_aliases(claims)
         places = [self._place(claim) if claim.nbytes else 0 for claim in claims]
         for handle in set(self._mapped) - {claim.handle for claim in claims}:
@@ -247,9 +260,9 @@ def _sample_of(count: int) -> list[int]:
     return secrets.SystemRandom().sample(range(count), min(count, SAMPLED_CALLS))
 
 
-def _differing(left: torch.Tensor, right: torch.Tensor) -> int:
-    """Elements with different bits."""
+def _differ(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Elements with different bits, without waiting for the device."""
     import torch
 
     same_bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[left.element_size()]
-    return int((left.view(same_bits) != right.view(same_bits)).sum())
+    return left.view(same_bits) != right.view(same_bits)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 _LAZY_ENABLE_PEER_ACCESS = 1
+_BUFFER_ID = 7
 
 
 class DeviceError(Exception):
@@ -33,7 +34,7 @@ class _Handle(ctypes.Structure):
 def driver() -> Any:
     """libcuda, typed as far as it is used here; DeviceError where there is no driver."""
     try:
-        cuda = ctypes.CDLL("libcuda.so.1")
+        cuda = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)  # Triton's own library looks for its names
     except OSError as error:
         raise DeviceError(f"no NVIDIA driver here: {error}") from error
     pointer, size = ctypes.c_uint64, ctypes.c_size_t
@@ -43,6 +44,7 @@ def driver() -> Any:
     cuda.cuIpcOpenMemHandle_v2.argtypes = [ctypes.POINTER(pointer), _Handle, ctypes.c_uint]
     cuda.cuIpcCloseMemHandle.argtypes = [pointer]
     cuda.cuMemGetAddressRange_v2.argtypes = [ctypes.POINTER(pointer), ctypes.POINTER(size), pointer]
+    cuda.cuPointerGetAttribute.argtypes = [ctypes.c_void_p, ctypes.c_int, pointer]
     cuda.cuMemcpyDtoHAsync_v2.argtypes = [ctypes.c_void_p, pointer, size, ctypes.c_void_p]
     cuda.cuStreamSynchronize.argtypes = [ctypes.c_void_p]
     return cuda
@@ -69,6 +71,13 @@ def allocation_of(address: int) -> tuple[int, int]:
     code = driver().cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), address)
     _check(code, "looking up an allocation")
     return base.value, size.value
+
+
+def identity_of(address: int) -> int:
+    """A number that no other allocation of this process ever has (CU_POINTER_ATTRIBUTE_BUFFER_ID)."""
+    number = ctypes.c_uint64()
+    _check(driver().cuPointerGetAttribute(ctypes.byref(number), _BUFFER_ID, address), "identifying an allocation")
+    return number.value
 
 
 def read_async(target: int, address: int, nbytes: int) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from fitness import wire
 from fitness.gpu import memory
-from fitness.gpu.memory import MappedMemory
-from fitness.models import as_outputs, input_slots, load
+from fitness.gpu.memory import DeviceError, MappedMemory
+from fitness.models import ContractBroken, as_outputs, input_slots, load
 from fitness.oracle import ProblemBench, seeds
 from fitness.runner import LOAD_ERROR, RUNTIME_ERROR, describe_output, error_code, fail, next_order
 from fitness.wire import Layout, Output
@@ -21,7 +21,7 @@ LARGE_BYTES = 2 << 30
 """The oracle gives cached device memory back after each operation of a problem with tensors this large."""
 
 INDICES = struct.Struct("<8H")
-"""WHERE's argument: calls of the batch whose outputs are asked for."""
+"""WHERE's argument: calls of the batch whose outputs are asked for. LIST's is count | first << 16."""
 
 
 def run(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
@@ -48,12 +48,14 @@ def run(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
                     kept.append([tensor.contiguous() for tensor in as_outputs(forward(*inputs[slot]), spec["device"])])
                 torch.cuda.synchronize()
                 reply = wire.pack_reply(wire.DONE)
-            elif operation == wire.WHERE:
-                calls = [kept[index] for index in INDICES.unpack(indices)[:count]]
+            elif operation in (wire.WHERE, wire.LIST):
+                first, length = count >> 16, count & 0xFFFF
+                calls = kept[first : first + length]
+                if operation == wire.WHERE:
+                    calls = [kept[index] for index in INDICES.unpack(indices)[:count]]
                 reply = wire.pack_reply(wire.DONE, 0, [_locate(tensor, exported) for call in calls for tensor in call])
             else:
                 kept.clear()
-                exported.clear()
                 reply = wire.pack_reply(wire.RELEASED)
         except BaseException as error:
             fail(done, error_code(error), error)
@@ -159,6 +161,10 @@ def _locate(tensor: Any, exported: dict[int, bytes]) -> Output:
     if claim.nbytes == 0:
         return claim
     base, _ = memory.allocation_of(claim.address)
-    if base not in exported:
-        exported[base] = memory.export(base)
-    return Output(claim.address - base, claim.nbytes, claim.dtype, claim.shape, exported[base])
+    identity = memory.identity_of(claim.address)
+    if identity not in exported:
+        try:
+            exported[identity] = memory.export(base)
+        except DeviceError as error:
+            raise ContractBroken("an output must lie in memory of its own, not in an input's") from error
+    return Output(claim.address - base, claim.nbytes, claim.dtype, claim.shape, exported[identity])
