@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import itertools
@@ -131,9 +132,17 @@ class Builder:
             self._running.set()
 
     def _build_new(self, job: Job, folder: Path, bridge: Path | None) -> Artifact:
+        """Builds without the GPU, so that no build waits for it or disturbs it; a module that asks for the device while
+        it is executed, such as for the number of its multiprocessors, is executed again with it."""
+        artifact = self._attempt(job, folder, bridge, gpu=False)
+        if job.device == "cpu" or artifact.failure is None or artifact.failure.verdict is not Verdict.LOAD_ERROR:
+            return artifact
+        return self._attempt(job, folder, bridge, gpu=True)
+
+    def _attempt(self, job: Job, folder: Path, bridge: Path | None, *, gpu: bool) -> Artifact:
         work = self._root / f"{folder.name[:12]}.{os.getpid()}.{next(_counter)}.tmp"
         try:
-            policy = self._prepare(work, job, bridge)
+            policy = dataclasses.replace(self._prepare(work, job, bridge), gpu=gpu)
             child = self._zygote.spawn("build", self._spec(work, job), policy)
             try:
                 spent, failure = self._supervise(child, job)

@@ -16,9 +16,11 @@ import threading
 from types import TracebackType
 from typing import Any
 
+from fitness.backends.cuda import DEFAULT_ARCH
 from fitness.builder import Artifact, Builder
 from fitness.children import Zygote
 from fitness.evaluation import Evaluation, Job, JudgeError
+from fitness.gpu import memory
 from fitness.sandbox import ROOT, clean_environment, live_dir
 from problems.problem import ProblemError
 
@@ -30,10 +32,10 @@ _PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 """The judge's own worker threads sleep at once after each operation; spinning, they would disturb the next window."""
 
 
-def check_device(device: str) -> None:
-    """JudgeError for a device that cannot be had here; says what is."""
+def check_device(device: str) -> str:
+    """What GPU code is compiled for by default. JudgeError for a device that cannot be had here; says what is."""
     if device == "cpu":
-        return
+        return DEFAULT_ARCH
     import torch
 
     number = re.fullmatch(r"cuda:(\d+)", device)
@@ -48,6 +50,10 @@ def check_device(device: str) -> None:
         raise JudgeError(
             f"device {device} was asked for, this machine has {count} GPUs that torch can use; see `kb-evolve doctor`"
         )
+    try:
+        return memory.architecture(device)
+    except memory.DeviceError as error:
+        raise JudgeError(f"{device} cannot be used: {error}; see `kb-evolve doctor`") from error
 
 
 class Workbench:
@@ -58,14 +64,14 @@ class Workbench:
     """
 
     def __init__(self, device: str = "cpu", sandbox: str = "auto") -> None:
-        check_device(device)
+        arch = check_device(device)
         if sandbox not in ("auto", "none"):
             raise JudgeError(f"sandbox must be auto or none, found {sandbox!r}")
         self._device, self._sandbox = device, sandbox
         self._measuring = threading.Lock()
         self._channel: socket.socket | None = None
         self._zygote = Zygote(1, device)
-        self._builder = Builder(self._zygote, fenced=sandbox != "none")
+        self._builder = Builder(self._zygote, fenced=sandbox != "none", stands_still=device == "cpu", arch=arch)
         self.sandbox_level = ""
         """Measured by attack when the judge starts; empty before the first measurement."""
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _LAZY_ENABLE_PEER_ACCESS = 1
 _BUFFER_ID = 7
+_CAPABILITY = (75, 76)
+"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 
 
 class DeviceError(Exception):
@@ -48,6 +50,18 @@ def driver() -> Any:
     cuda.cuMemcpyDtoHAsync_v2.argtypes = [ctypes.c_void_p, pointer, size, ctypes.c_void_p]
     cuda.cuStreamSynchronize.argtypes = [ctypes.c_void_p]
     return cuda
+
+
+def architecture(device: str) -> str:
+    """`sm_90`, asked of the driver without making a context."""
+    cuda, number, parts = driver(), ctypes.c_int(), []
+    _check(cuda.cuInit(0), "starting CUDA")
+    _check(cuda.cuDeviceGet(ctypes.byref(number), int(device.partition(":")[2])), "finding the device")
+    for attribute in _CAPABILITY:
+        value = ctypes.c_int()
+        _check(cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, number), "asking for its capability")
+        parts.append(value.value)
+    return f"sm_{parts[0]}{parts[1]}"
 
 
 def use(device: str) -> None:
