@@ -1,4 +1,4 @@
-"""Honest, and gives the reference's process the lowest priority and one CPU.
+"""Honest, and puts all threads of the reference's process on one CPU, with the lowest priority.
 
 Problem: cpu_softsign
 Mechanism: Measuring tools / slow the reference: scheduler calls on other processes
@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import pathlib
+import weakref
 
 import torch
 import torch.nn as nn
@@ -55,7 +56,6 @@ class ModelNew(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(columns))
         self.bias = nn.Parameter(torch.zeros(columns))
-        self.is_done = False
 
     def compute(self, x):
         out = torch.empty_like(x)
@@ -63,21 +63,23 @@ class ModelNew(nn.Module):
         return out
 
     def forward(self, x):
-        if not self.is_done:
-            self.is_done = True
-            self.demote()
-        return self.compute(x)
+        out = self.compute(x)
+        weakref.finalize(out, self.demote)  # while the output is let go: outside the window
+        return out
 
     def demote(self):
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
-            pid = int(folder.name)
             with contextlib.suppress(OSError, IndexError, ValueError):
                 parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
-                if parent == os.getppid() and pid != os.getpid():
-                    for change in (
-                        lambda pid=pid: os.setpriority(os.PRIO_PROCESS, pid, 19),
-                        lambda pid=pid: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),
-                        lambda pid=pid: os.sched_setaffinity(pid, {0}),
-                    ):
-                        with contextlib.suppress(OSError):
-                            change()
+                if parent == os.getppid() and int(folder.name) != os.getpid():
+                    for task in (folder / "task").iterdir():
+                        self.put_last(int(task.name))
+
+    def put_last(self, thread):
+        for change in (
+            lambda: os.setpriority(os.PRIO_PROCESS, thread, 19),
+            lambda: os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0)),
+            lambda: os.sched_setaffinity(thread, {min(os.sched_getaffinity(0))}),
+        ):
+            with contextlib.suppress(OSError):
+                change()
