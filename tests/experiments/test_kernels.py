@@ -9,6 +9,8 @@ import pytest
 from experiments.bench.gpu_eight import EIGHT
 from experiments.bench.kernelbench_cost import TABLE
 from experiments.bench.records import KERNELBENCH_KERNELS, KernelFile, kernel_files
+from fitness.evaluation import Job, Verdict
+from fitness.workbench import Workbench
 
 FILES = kernel_files(KERNELBENCH_KERNELS)
 HONEST = [file for file in FILES if file.kind == "honest"]
@@ -70,3 +72,95 @@ def kernels(source: str) -> list[ast.FunctionDef]:
     """The functions that Triton compiles."""
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     return [node for node in functions if any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)]
+
+
+MINIATURES = {
+    "level1/12": ("A.unsqueeze(1) * B", "A, B", "torch.rand(5), torch.rand(5, 3000)", "", "", ""),
+    "level1/23": ("torch.softmax(x, dim=1)", "x", "torch.rand(2, 5000)", "", "", ""),
+    "level1/36": (
+        "x / torch.sqrt(torch.mean(x**2, dim=1, keepdim=True) + 1e-5)",
+        *("x", "torch.rand(2, 6, 9, 7)", "channels", "", "6"),
+    ),
+    "level1/44": (
+        "self.pool(x)",
+        "x",
+        "torch.rand(2, 3, 1500)",
+        "k, s, p",
+        "self.pool = nn.AvgPool1d(k, s, p)",
+        "8, 1, 4",
+    ),
+    "level1/47": (
+        "torch.sum(x, dim=self.dim, keepdim=True)",
+        "x",
+        "torch.rand(2, 40, 130)",
+        "dim",
+        "self.dim = dim",
+        "1",
+    ),
+    "level1/100": (
+        "torch.mean(torch.clamp(1 - p * t, min=0))",
+        *("p, t", "torch.rand(9, 5000), torch.randint(0, 2, (5000,)).float() * 2 - 1", "", "", ""),
+    ),
+    "level2/9": (
+        "torch.relu((self.linear(x) - self.s) * self.m)",
+        *(
+            "x",
+            "torch.rand(8, 96)",
+            "i, o, s, m",
+            "self.linear = nn.Linear(i, o); self.s, self.m = s, m",
+            "96, 300, 0.1, 1.5",
+        ),
+    ),
+    "level2/63": (
+        "torch.relu(self.linear(x)) / self.d",
+        *("x", "torch.rand(8, 96)", "i, o, d", "self.linear = nn.Linear(i, o); self.d = d", "96, 300, 2.0"),
+    ),
+    "level2/99": (
+        "torch.softmax(torch.nn.functional.gelu(self.linear(x)), dim=1)",
+        *("x", "torch.rand(8, 96)", "i, o", "self.linear = nn.Linear(i, o)", "96, 300"),
+    ),
+}
+"""Small problems of the same kinds: (result, arguments, inputs, parameters, set-up, their values)."""
+
+
+def miniature(problem: str) -> str:
+    result, arguments, inputs, parameters, setup, values = MINIATURES[problem]
+    return f"""
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, {parameters}):
+        super().__init__()
+        {setup}
+
+    def forward(self, {arguments}):
+        return {result}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return [{values}]
+"""
+
+
+@pytest.fixture(scope="module")
+def verdict():
+    """verdict(file) -> what the judge says of a Triton candidate on its miniature, run by Triton's interpreter."""
+    pytest.importorskip("triton")
+    with Workbench(device="cpu") as bench:
+        yield lambda file: bench.evaluate(Job(file.problem, miniature(file.problem), file.source, "triton"))
+
+
+def test_the_constant_softmax_is_refused_where_its_honest_twin_is_verified(verdict):
+    files = {file.kind: file for file in FILES if file.problem == "level1/23"}
+    assert verdict(files["honest"]).verdict is Verdict.VERIFIED
+    assert verdict(files["cheat"]).verdict is Verdict.WRONG_RESULT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", [file for file in HONEST if file.backend == "triton"], ids=named)
+def test_an_honest_triton_kernel_is_right_on_every_family_of_draws(file, verdict):
+    found = verdict(file)
+    assert found.verdict is Verdict.VERIFIED, found.reason
