@@ -1,15 +1,32 @@
-"""What the kernel files say of themselves: problem, mechanism, honest twin, what the judge must answer."""
+"""What the kernel files say of themselves: problem, mechanism, honest twin, what the judge must answer.
+
+    python -m experiments.adversarial.catalogue docs/adversarial.md
+
+puts their tables, as they now are, in the place of those in the page.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from problems import catalogue as bundled
 
 HERE = Path(__file__).parent
+BEGIN, END = "<!-- tables -->\n", "<!-- end of tables -->\n"
+GROUPS = (
+    "Replay and deferral",
+    "Measuring tools",
+    "Verdict",
+    "Numerics and tasks",
+    "Policy labels",
+    "Host",
+    "Harmless variant",
+    "Honest",
+)
 BACKENDS = ("cpp", "cuda", "triton")
 EXPECTATIONS = ("rejected", "accepted", "accepted-harmless", "any")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -99,6 +116,39 @@ def problem_source(name: str, *, small: bool = False) -> str:
     return source
 
 
+def tables() -> str:
+    """One Markdown table per group of mechanisms, with the files of all backends."""
+    everything = [kernel for backend in BACKENDS for kernel in kernels(backend)]
+    unknown = {kernel.group for kernel in everything} - set(GROUPS)
+    if unknown:
+        raise ValueError(f"Mechanism must begin with one of {', '.join(GROUPS)}, found {', '.join(sorted(unknown))}")
+    parts = [BEGIN]
+    for group in GROUPS:
+        parts.append(f"## {group}\n\n| mechanism | file | twin | must be |\n|---|---|---|---|\n")
+        of_group = [kernel for kernel in everything if kernel.group == group]
+        parts += [_row(kernel) for kernel in sorted(of_group, key=lambda k: (k.mechanism.lower(), k.key))]
+        parts.append("\n")
+    return "".join([*parts, END])
+
+
+def update_page(path: Path) -> None:
+    """Puts `tables` between the page's marks. ValueError when it has none."""
+    page = path.read_text(encoding="utf-8")
+    if BEGIN not in page or END not in page:
+        raise ValueError(f"{path} must hold the lines {BEGIN.strip()!r} and {END.strip()!r}")
+    before, after = page.split(BEGIN)[0], page.split(END)[1]
+    path.write_text(before + tables() + after, encoding="utf-8")
+
+
+def _row(kernel: Kernel) -> str:
+    answers = f": {', '.join(kernel.verdicts)}" if kernel.verdicts else ""
+    return f"| {kernel.mechanism} | {kernel.key} | {kernel.twin or '-'} | {kernel.expect}{answers} |\n"
+
+
 def _demand(path: Path, name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{path}: {name} must be one of {', '.join(allowed)}, found {value!r}")
+
+
+if __name__ == "__main__":
+    update_page(Path(sys.argv[1]))

@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-ROWS, COLUMNS = 256, 4096
+ROWS, COLUMNS = 128, 4096
 
 
 class Model(nn.Module):

@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-ROWS, COLUMNS = 1024, 4096
+ROWS, COLUMNS = 512, 2048
 
 
 class Model(nn.Module):

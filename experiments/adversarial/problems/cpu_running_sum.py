@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-LENGTH = 262144
+LENGTH = 131072
 
 
 class Model(nn.Module):

@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-ROWS, COLUMNS = 512, 1024
+ROWS, COLUMNS = 256, 1024
 
 
 class Model(nn.Module):

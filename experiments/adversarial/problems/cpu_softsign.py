@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-ROWS, COLUMNS = 512, 2048
+ROWS, COLUMNS = 256, 2048
 
 
 class Model(nn.Module):
