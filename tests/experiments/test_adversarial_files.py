@@ -122,6 +122,7 @@ from fitness.backends import interpreter
 from problems import inputs
 interpreter.enable()
 torch.set_grad_enabled(False)
+torch.manual_seed(0)
 
 def module(name, path, text):
     made = types.ModuleType(name)
