@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 TIMED_S = 1.5
 """Timed rounds of one candidate stop after this long, once FEWEST_ROUNDS are in."""
 FEWEST_ROUNDS = 10
-WARM_ROUNDS = 3
-"""Untimed rounds of every new process: heap, page tables and thread pools fill up in them."""
 PATIENCE = 8
 """This many times TIMED_S, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
 MOST_TAKEN_OFF = 0.08
@@ -98,7 +96,7 @@ def paired(
     CandidateFailed at the first wrong output.
     """
     feed = session.feed(is_copied, plan.calls, fresh=plan.fresh)
-    warm = min(WARM_ROUNDS, feed.rounds - 1)
+    warm = min(session.warm_rounds, feed.rounds - 1)
     rounds, order = Rounds(), random.SystemRandom()
     runner, reference = candidate(), session.timed_reference(is_copied)
     started = time.monotonic()

@@ -94,7 +94,7 @@ def confine(policy: Policy) -> None:
         die_with_parent()
         return
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    read = (*_SYSTEM_READ, *python_dirs(), *policy.read, *(_GPU_READ if policy.gpu else ()))
+    read = (*_SYSTEM_READ, *python_dirs(), *_tool_dirs(), *policy.read, *(_GPU_READ if policy.gpu else ()))
     write = (policy.private_dir, "/dev/null", *(_gpu_files() if policy.gpu else ()))
     version = landlock.restrict(read, write)
     if policy.uid is not None:
@@ -125,6 +125,14 @@ def python_dirs() -> tuple[str, ...]:
     if torch is not None and torch.__file__:
         dirs.add(str(Path(torch.__file__).parent.parent))
     return tuple(sorted(dirs))
+
+
+def _tool_dirs() -> set[str]:
+    """Where compilers lie that are not installed in the system's own folders."""
+    named = [word for name in ("CC", "CXX", "CUDAHOSTCXX") for word in os.environ.get(name, "").split()[:1]]
+    found = [shutil.which(tool) for tool in (*named, "gcc", "g++", "nvcc")]
+    roots = {str(Path(path).resolve().parent.parent) for path in found if path}
+    return {root for root in roots if not root.startswith("/usr") and root != "/"}
 
 
 def die_with_parent() -> None:

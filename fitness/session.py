@@ -135,6 +135,8 @@ class Session:
     """A problem made ready: all that is expensive and the same for each of its candidates."""
 
     looks = timing.LOOKS
+    warm_rounds = 3
+    """Untimed rounds of every new process: heap, page tables and thread pools fill up in them."""
     single_slack_ms = 0.005
     """A single call may take this much longer than one of a batch before its own time becomes the score."""
 

@@ -105,6 +105,7 @@ class Trial:
             if draw.family in ("own", "normal") and draw.family not in seen:
                 seen.add(draw.family)
                 found += [verify.errors(a, e) for a, e in zip(call.outputs[0], draw.expected, strict=True)]
+            del group, draw, call  # large draws must go before the next is made
         self._threads = runner.threads_used()
         return found, runner.peak_extra_bytes()
 
@@ -194,3 +195,4 @@ def _grouped(draws: Iterable[Draw]) -> Iterator[list[Draw]]:
         draws = draws[2:]
     for draw in draws:
         yield [draw]
+        del draw

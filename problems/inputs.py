@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+_PART = 1 << 26
+"""Elements drawn at once: temporaries then cost little beside a tensor of several GiB."""
+
 FAMILIES = ("own", "normal", "wide", "sparse", "edge")
 
 EDGES = (0.0, -0.0, 1.0, -1.0, "tiny", "-tiny", "eps", 0.5, "large", "-large")
@@ -82,9 +85,10 @@ def _redraw_tensor(like: torch.Tensor, family: str, seed: int) -> torch.Tensor:
     span = 1 + sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
     generator = torch.Generator(device=like.device).manual_seed(seed)
     wide_enough = torch.float64 if like.dtype == torch.float64 else torch.float32
-    flat = torch.empty(span, dtype=wide_enough, device=like.device)
-    drawn = _FILLERS[family](flat, torch.finfo(like.dtype), generator)
-    return drawn.to(like.dtype).as_strided(like.shape, like.stride())
+    drawn, finfo = torch.empty(span, dtype=like.dtype, device=like.device), torch.finfo(like.dtype)
+    for part in drawn.split(_PART):
+        part.copy_(_FILLERS[family](torch.empty(part.numel(), dtype=wide_enough, device=like.device), finfo, generator))
+    return drawn.as_strided(like.shape, like.stride())
 
 
 def _fill_normal(flat: torch.Tensor, finfo: torch.finfo, generator: torch.Generator) -> torch.Tensor:

@@ -126,7 +126,21 @@ def compile_by_cheapest_route(
                 raise
             first = re.search(r"error: (.*)|undefined reference to (.*)", str(error))
             reason = f"did not compile: {first.group(0) if first else str(error)[:200]}"
-    return "full", reason, _compile(extension, work, "full", bridge)
+    return "full", reason, _compile_full(extension, work, reason, bridge)
+
+
+def _compile_full(extension: Extension, work: Path, reason: str, bridge: Path) -> list[dict[str, Any]]:
+    """The full route; RuntimeError where this machine lacks a header that torch's own headers need."""
+    try:
+        return _compile(extension, work, "full", bridge)
+    except CompileError as error:
+        missing = re.search(r"^(\S+?):\d+:\d+: fatal error: (\S+): No such file", str(error), re.MULTILINE)
+        if missing is None or missing.group(1) in {path for path, _ in extension.files}:
+            raise
+        raise RuntimeError(
+            f"extension {extension.name!r} needs torch's own headers ({reason}), and these need {missing.group(2)}, "
+            "which this machine lacks: install the CUDA toolkit's libraries, or CUDA's torch from pip"
+        ) from error
 
 
 def why_not_slim(extension: Extension) -> str:
@@ -208,7 +222,8 @@ def _common_flags(extension: Extension, route: Route) -> list[str]:
     flags += [f"-I{path}" for path in extension.include_paths]
     flags += _light_flags(extension.text) if route == "slim" else []
     folders = [f"{torch_dir}/include", f"{torch_dir}/include/torch/csrc/api/include", str(toolkit().include)]
-    for folder in (*folders, sysconfig.get_path("include")):
+    bundled = sorted(str(path) for path in Path(sysconfig.get_path("purelib"), "nvidia").glob("cu*/include"))
+    for folder in (*folders, sysconfig.get_path("include"), *bundled):  # pip's CUDA libraries bring headers as well
         flags += ["-isystem", folder]
     return flags
 

@@ -68,6 +68,8 @@ class GpuSession:
     """A problem made ready: all that is expensive and the same for each of its candidates."""
 
     looks = LOOKS
+    warm_rounds = 1
+    """Untimed rounds: memory for the outputs of a whole batch is taken in them."""
     single_slack_ms = 0.005
     """A single call may take this much longer than one of a batch before its own time becomes the score."""
     rounds = 1 << 30
@@ -246,6 +248,7 @@ class GpuSession:
                 own_changes = any(not torch.equal(a, b) for a, b in zip(first_own, draw.inputs, strict=True))
             elif draw.family == "own":
                 first_own = [tensor.clone() for tensor in draw.inputs]
+            del draw  # a large one must go before the next is made
         has_normal = "normal" in seen
         self._others[is_copied] = sorted(seen - {"own", "normal"})
         self._families[is_copied] = (["own"] if own_changes or not has_normal else []) + ["normal"] * has_normal
@@ -263,6 +266,7 @@ class GpuSession:
                 yield draw
             else:
                 self.unusable[family] = share
+            del draw
         if not has_own:
             raise too_unstable(self.job, self.unusable.get("own", 1.0))
 
