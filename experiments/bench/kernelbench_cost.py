@@ -170,7 +170,7 @@ def their_evaluation(
         }
         (place / "build").mkdir()
         (place / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
-        started = time.monotonic()
+        load, started = os.getloadavg()[0], time.monotonic()
         status = _run_child(place, device, timeout_s)
         ended = time.monotonic()
         if status is None:
@@ -178,7 +178,7 @@ def their_evaluation(
         answer = _their_answer(place, status)
     took_at = answer.pop("took_device_at", ended)
     common = {"name": kernel.name, "problem": kernel.problem, "backend": kernel.backend, "kind": kernel.kind}
-    times = {"wall_s": ended - started, "device_s": ended - took_at, "busy_s": busy.seconds}
+    times = {"wall_s": ended - started, "device_s": ended - took_at, "busy_s": busy.seconds, "cpu_load": load}
     return {**common, **times, **answer}
 
 

@@ -167,18 +167,17 @@ def test_a_cheat_that_merely_crashes_or_gets_no_verdict_is_not_caught(verdict):
 
 def test_judgements_are_stored_one_by_one_and_a_second_run_judges_only_what_is_missing(tmp_path):
     out = tmp_path / "timing.json"
-    arguments = ["--device", "cpu", "--kernel", "diag_matmul", "--proposals", 1, "--out", out]
+    arguments = ["--device", "cpu", "--kernel", "row_variance", "--part", "proposals", "--proposals", 1, "--out", out]
     for _ in range(3):  # on a busy machine the first judgement may find no quiet moment; then nothing is stored
         try:
-            assert run(gpu_timing.main, *arguments, "--part", "proposals").exit_code == 0
+            assert run(gpu_timing.main, *arguments).exit_code == 0
             break
         except JudgeError:
             assert "proposals" not in json.loads(out.read_text())
     first = json.loads(out.read_text())
     assert first["summary"]["proposals"]["judged"] == 1 and set(first["proposals"]) == {"0", "1"}
-    assert run(gpu_timing.main, *arguments, "--times", 1).exit_code == 0
-    second = json.loads(out.read_text())
-    assert second["proposals"] == first["proposals"] and set(second["same"]) == {"0"}
+    assert run(gpu_timing.main, *arguments).exit_code == 0
+    assert json.loads(out.read_text())["proposals"] == first["proposals"]
 
 
 def test_the_time_limit_ends_a_run_before_the_next_judgement(tmp_path):
