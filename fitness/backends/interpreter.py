@@ -149,7 +149,11 @@ def _round_dots(interpreter: Any) -> None:
     def create_dot(self: Any, a: Any, b: Any, d: Any, precision: Any, imprecise: Any) -> Any:
         if precision == ir.INPUT_PRECISION.TF32:
             a, b = rounded(a), rounded(b)
-        return dot(self, _wide(interpreter, a), _wide(interpreter, b), d, precision, imprecise)
+        a, b = _wide(interpreter, a), _wide(interpreter, b)
+        if d.data.dtype not in (np.float32, np.float16) or a.data.dtype.kind != "f":
+            return dot(self, a, b, d, precision, imprecise)
+        product = np.matmul(a.data.astype(np.float32), b.data.astype(np.float32))  # by BLAS, which has no fp16
+        return interpreter.TensorHandle((product + d.data).astype(d.data.dtype), d.dtype.scalar)
 
     interpreter.InterpreterBuilder.create_dot = create_dot
 
