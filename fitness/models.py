@@ -83,7 +83,7 @@ def install_backend(mode: Literal["build", "load"], spec: dict[str, Any]) -> Non
     """Puts our own compilation in place of torch's and Triton's, in this process."""
     from fitness import inline
 
-    inline.install(mode, spec["products_dir"], "" if spec["backend"] == "cpp" else spec["arch"])
+    inline.install(mode, spec["products_dir"], "" if spec["backend"] == "cpp" else spec.get("arch", ""))
     if spec["backend"] == "triton":
         from fitness.backends import triton
 
