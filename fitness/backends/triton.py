@@ -18,7 +18,7 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -92,8 +92,9 @@ def precompile(model: Any, get_inputs: Callable[[], Sequence[Any]], spec: dict[s
     started = time.perf_counter()
     tuned: list[int] = []
     why = ""
+    _tune_by_compiling(tuned)
     try:
-        with _tuning_by_compiling(tuned), torch.no_grad():
+        with torch.no_grad():
             model(*_weightless(model, get_inputs, dtype_of(spec.get("precision", "fp32"))))
         if any(count > MOST_CONFIGS for count in tuned):
             why = f"a kernel has {max(tuned)} configurations, of which {MOST_CONFIGS} were compiled ahead"
@@ -275,9 +276,11 @@ def _launching_code(folder: Path) -> Callable[[Any, Any], Any]:
     return launcher
 
 
-@contextlib.contextmanager
-def _tuning_by_compiling(tuned: list[int]) -> Iterator[None]:
-    """While active, an autotuned kernel compiles its first configurations and keeps the first that compiles."""
+def _tune_by_compiling(tuned: list[int]) -> None:
+    """From now on an autotuned kernel compiles its first configurations and keeps the first that compiles.
+
+    Adds to `tuned` how many configurations each tuned kernel has.
+    """
     from triton.runtime.autotuner import Autotuner
 
     prune = Autotuner.prune_configs
@@ -293,7 +296,6 @@ def _tuning_by_compiling(tuned: list[int]) -> Iterator[None]:
 
     Autotuner.prune_configs = first_configs
     Autotuner.do_bench = staticmethod(compile_only)
-    yield
 
 
 def _weightless(model: Any, get_inputs: Callable[[], Sequence[Any]], dtype: torch.dtype) -> list[Any]:

@@ -157,6 +157,8 @@ def test_an_honest_kernel_is_verified_and_compiled_ahead(workbench, problem):
     assert found.verdict is Verdict.VERIFIED, found.reason
     assert found.kernel_ms is None
     assert found.features["build_routes"] == ["triton"]
+    assert found.features["kernels"] == 1
+    assert found.features["registers"] >= 8
 
 
 FAULTS = {
