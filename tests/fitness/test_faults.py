@@ -201,19 +201,25 @@ def test_a_runner_killed_by_somebody_is_a_runtime_error_that_says_so(bench, case
 
 
 ENDLESS = {
-    "in Python": candidate(in_forward="while True: pass"),
-    "in a call that never lets go of the interpreter": candidate(in_forward="ctypes.PyDLL(None).sleep(600)"),
-    "stopped by itself": candidate(in_forward="os.kill(os.getpid(), 19)"),
+    "in Python": "while True: pass",
+    "in a call that never lets go of the interpreter": "ctypes.PyDLL(None).sleep(600)",
+    "stopped by itself": "os.kill(os.getpid(), 19)",
 }
 
 
-@pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS.keys())
-def test_an_endless_call_is_dead_five_seconds_after_its_time(bench, source):
-    artifact = bench.build(_job(source, timeout_s=1.0))
-    started = time.monotonic()
-    found = bench.measure(_job(source, timeout_s=1.0), artifact)
+@pytest.mark.parametrize("code", ENDLESS.values(), ids=ENDLESS.keys())
+def test_an_endless_call_is_dead_five_seconds_after_its_time(bench, code):
+    lived_s: list[float] = []
+
+    def time_its_end(process: psutil.Process) -> None:
+        started = time.monotonic()
+        _is_gone(process.pid, 60)
+        lived_s.append(time.monotonic() - started)
+
+    with attacker(time_its_end, _is_victim):
+        found = bench.evaluate(_job(candidate(in_forward=f"say_name({VICTIM!r})\n        {code}"), timeout_s=1.0))
     assert found.verdict is Verdict.TIMEOUT, found.reason
-    assert time.monotonic() - started < 1.0 + 5.0
+    assert lived_s[0] < 1.0 + 5.0
     _next_is_fine(bench)
 
 
@@ -241,6 +247,7 @@ def test_a_judge_that_was_stopped_for_a_while_gives_the_same_verdict(bench):
     _next_is_fine(bench)
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_stopped_and_left_so_is_given_up(bench, monkeypatch):
     monkeypatch.setattr("fitness.workbench.STOPPED_TIMEOUT_S", 2.0)
     judge = _program(bench, "fitness.judge")
@@ -263,6 +270,7 @@ def test_a_judge_killed_while_it_measures_is_an_error_of_ours_and_the_next_measu
     _next_is_fine(bench)
 
 
+@pytest.mark.slow
 def test_a_judge_killed_between_two_measurements_is_replaced_unnoticed(bench):
     judge = _program(bench, "fitness.judge")
     judge.kill()
@@ -301,6 +309,7 @@ def test_a_build_that_fails_on_a_full_disk_is_an_error_of_ours_and_is_not_kept(b
     _next_is_fine(bench)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
 def test_on_a_disk_that_is_really_full_a_build_is_an_error_of_ours(tmp_path):
     script = """
@@ -350,10 +359,136 @@ def test_lock_files_of_dead_processes_hold_nobody_up(bench):
 
 
 def test_no_deadline_and_no_time_comes_from_the_wall_clock():
-    """Clock jumps then change nothing. The one use left is the age of kept builds."""
-    uses = {
-        path.name: re.findall(r"time\.time\(|time_ns\(|datetime\.now|CLOCK_REALTIME", path.read_text())
-        for path in sorted((ROOT / "fitness").rglob("*.py"))
-    }
-    uses = {name: [use for use in found if use != "time_ns("] for name, found in uses.items()}
-    assert {name for name, found in uses.items() if found} <= {"builds.py"}
+    """Clock jumps then change nothing. Left are the age of kept builds and the date in a record."""
+    wall = re.compile(r"time\.time\(|datetime\.now|CLOCK_REALTIME")
+    users = {path.name for path in (ROOT / "fitness").rglob("*.py") if wall.search(path.read_text())}
+    assert users <= {"builds.py", "health.py"}
+
+
+GPU_PROBLEM = PROBLEM.replace("torch.rand(16, 256)", "torch.rand(1024, 1024)")
+TRITON = """
+import ctypes, os, time
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def work(x, out, count, limit, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < count)
+    {in_kernel}
+    tl.store(out + at, 2 * tl.sigmoid(2 * value) - 1, mask=at < count)
+
+class ModelNew(torch.nn.Module):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        {in_forward}
+        out = torch.empty_like(x)
+        work[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), 1, BLOCK=1024)
+        return out
+"""
+SPIN = "while limit > 0:\n        limit += tl.atomic_add(out, 0.0).to(tl.int32) * 0"
+STRAY = "tl.store(out + (at.to(tl.int64) << 40) + (1 << 44), value)"
+DEVICE_MEMORY_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def gpu_bench() -> Iterator[Workbench]:
+    with Workbench(device="cuda:0") as running:
+        assert _judge_on_gpu(running).verdict is Verdict.CORRECT
+        yield running
+
+
+def _judge_on_gpu(bench: Workbench, in_kernel: str = "pass", in_forward: str = "pass", **options: object) -> Evaluation:
+    source = TRITON.format(in_kernel=in_kernel, in_forward=in_forward) + f"# {time.time_ns()}\n"
+    values = {"device": "cuda:0", "backend": "triton", "timeout_s": TIMEOUT_S, "incumbent_ms": 1e-6, **options}
+    job = Job("tanh", GPU_PROBLEM, source, **values)  # type: ignore[arg-type]
+    for _ in range(3):
+        found = bench.evaluate(job)
+        if found.verdict is not Verdict.NO_VERDICT:
+            break
+    return found
+
+
+def _next_is_fine_on_gpu(bench: Workbench) -> None:
+    found = _judge_on_gpu(bench)
+    assert found.verdict is Verdict.CORRECT, found.reason
+
+
+def _device_bytes() -> int:
+    """Memory in use on the first GPU, as the driver counts it."""
+    command = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) << 20
+
+
+@pytest.mark.gpu
+def test_device_memory_of_a_killed_runner_is_back_within_five_seconds(gpu_bench):
+    before = _device_bytes()
+    hog = (
+        f"say_name = ctypes.CDLL(None).prctl; self.hog = torch.ones(1 << 32, device=x.device); "
+        f"torch.cuda.synchronize(); say_name(15, b{VICTIM!r}, 0, 0, 0); time.sleep(60)"
+    )
+    held: list[int] = []
+
+    def note_and_kill(process: psutil.Process) -> None:
+        held.append(_device_bytes() - before)
+        process.kill()
+
+    with attacker(note_and_kill, _is_victim):
+        found = _judge_on_gpu(gpu_bench, in_forward=hog, timeout_s=30.0)
+    ended = time.monotonic()
+    assert held[0] >= 16 << 30
+    while _device_bytes() > before + (1 << 30):
+        assert time.monotonic() - ended < DEVICE_MEMORY_S, f"{_device_bytes() - before} bytes are still held"
+        time.sleep(0.1)
+    assert found.verdict is Verdict.RUNTIME_ERROR and "SIGKILL" in found.reason
+    _next_is_fine_on_gpu(gpu_bench)
+
+
+@pytest.mark.gpu
+def test_an_illegal_access_is_a_runtime_error_and_the_device_works_on(gpu_bench):
+    found = _judge_on_gpu(gpu_bench, in_kernel=STRAY)
+    assert found.verdict is Verdict.RUNTIME_ERROR, found.reason
+    assert "illegal" in found.reason + found.log
+    _next_is_fine_on_gpu(gpu_bench)
+
+
+@pytest.mark.gpu
+def test_an_endless_kernel_is_dead_five_seconds_after_its_time(gpu_bench):
+    _judge_on_gpu(gpu_bench)  # so that what follows is the candidate's own time
+    started = time.monotonic()
+    found = _judge_on_gpu(gpu_bench, in_kernel=SPIN, build_timeout_s=60.0)
+    spent = time.monotonic() - started - (found.compile_s or 0.0)
+    assert found.verdict is Verdict.TIMEOUT, found.reason
+    assert spent < TIMEOUT_S + 5.0
+    _next_is_fine_on_gpu(gpu_bench)
+
+
+@pytest.mark.gpu
+def test_more_device_memory_than_there_is_is_out_of_memory(gpu_bench):
+    hog = "self.hog = [torch.empty(1 << 32, device=x.device) for _ in range(64)]"
+    found = _judge_on_gpu(gpu_bench, in_forward=hog)
+    assert found.verdict is Verdict.OUT_OF_MEMORY, found.reason
+    _next_is_fine_on_gpu(gpu_bench)
+
+
+@pytest.mark.gpu
+def test_a_runner_on_a_gpu_that_stops_itself_is_a_timeout(gpu_bench):
+    found = _judge_on_gpu(gpu_bench, in_forward="os.kill(os.getpid(), 19)")
+    assert found.verdict is Verdict.TIMEOUT, found.reason
+    _next_is_fine_on_gpu(gpu_bench)
+
+
+@pytest.mark.gpu
+def test_a_judge_killed_on_a_gpu_leaves_no_device_memory_behind(gpu_bench):
+    judge = _program(gpu_bench, "fitness.judge")
+    with_judge = _device_bytes()
+    judge.kill()
+    judge.wait(5)
+    deadline = time.monotonic() + DEVICE_MEMORY_S
+    while _device_bytes() >= with_judge and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert _device_bytes() < with_judge
+    _next_is_fine_on_gpu(gpu_bench)
