@@ -151,7 +151,7 @@ class Builder:
             finally:
                 _end(child)
             if failure is not None:
-                routes = _routes(work / "products")
+                routes = routes_of(work / "products")
                 if failure[0] is not Verdict.COMPILE_ERROR or _NOT_ITS_FAULT.search(failure[1] + log):
                     self._require_disk(work)
                     return _failed(job, *failure, log, spent, routes)
@@ -174,6 +174,7 @@ class Builder:
             "backend": job.backend,
             "arch": job.arch or self._arch,
             "device": job.device,
+            "precision": job.precision,
         }
 
     def _prepare(self, work: Path, job: Job, bridge: Path | None) -> Policy:
@@ -236,7 +237,7 @@ class Builder:
         arch = "" if job.backend == "cpp" else job.arch or self._arch
         parts = [job.source, job.problem_source, job.backend, arch, version("torch"), build_rules()]
         if job.backend == "triton":
-            parts += [job.device.partition(":")[0], _version("triton")]
+            parts += [job.device.partition(":")[0], job.precision, _version("triton")]
         digest = hashlib.sha256("\0".join([*parts, *_compilers(job.backend)]).encode())
         return digest.hexdigest()
 
@@ -311,7 +312,7 @@ def _take_over(work: Path) -> None:
 
 def _artifact(folder: Path, compile_s: float, job: Job) -> Artifact:
     products = folder / "products"
-    routes = _routes(products)
+    routes = routes_of(products)
     if (folder / "failure.json").exists():
         said = json.loads((folder / "failure.json").read_text())
         return _failed(job, Verdict(said["verdict"]), said["reason"], said["log"], compile_s, routes)
@@ -336,7 +337,8 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 40
 
 
-def _routes(products: Path) -> tuple[str, ...]:
+def routes_of(products: Path) -> tuple[str, ...]:
+    """How each extension of a build was compiled, as the build itself says."""
     routes = []
     for path in sorted(products.glob("*/build.json")):
         with contextlib.suppress(ValueError, KeyError, TypeError):

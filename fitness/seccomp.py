@@ -27,7 +27,10 @@ _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_BITS = 1, 1, 5, 0xF
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _O_ACCMODE, _O_TRUNC = 0x3, 0x200
 _MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
-_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _FIOSETOWN, _SIOCSPGRP = 8, 10, 15, 0x8901, 0x8902
+_SIGNALLING_FCNTLS = (8, 10, 15, 1024, 1026)
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY."""
+_SIGNALLING_IOCTLS = (0x5452, 0x8901, 0x8902)
+"""FIOASYNC, FIOSETOWN, SIOCSPGRP."""
 
 Numbers = tuple[int | None, int | None]
 """A system call's number on x86_64 and aarch64; None where the architecture has no such call."""
@@ -130,7 +133,7 @@ _NEW_PROGRAM: dict[str, Numbers] = {
 _SOCKET, _SOCKETPAIR, _PRCTL, _PRLIMIT = (41, 198), (53, 199), (157, 167), (302, 261)
 _OPEN, _OPENAT, _OPENAT2 = (2, None), (257, 56), (437, 437)
 _MMAP, _MEMFD_CREATE, _FCNTL, _IOCTL = (9, 222), (319, 279), (72, 25), (16, 29)
-_CLONE, _CLONE3 = (56, 220), (435, 435)
+_CLONE, _CLONE3, _TIMER_CREATE = (56, 220), (435, 435), (222, 107)
 _SIGNALS: dict[str, Numbers] = {
     "kill": (62, 129),
     "tkill": (200, 130),
@@ -180,7 +183,7 @@ def _program(processes: bool, own_signals_only: bool, unix_sockets: bool, pid: i
     denied = {**_DENIED, **({} if processes else _NEW_PROGRAM)}
     rules = [_rule(numbers, _REFUSE) for numbers in denied.values()]
     rules += [_rule(numbers, _FAKE_SUCCESS) for numbers in _FAKED.values()]
-    rules += _sockets(unix_sockets) + _files() + _clone(processes)
+    rules += _sockets(unix_sockets) + _files() + _wake_ups() + _clone(processes)
     rules += [
         _rule(_PRCTL, _FAKE_SUCCESS, (0, _ALL_BITS, _PR_SET_PDEATHSIG)),
         _rule(_PRCTL, _FAKE_SUCCESS, (0, _ALL_BITS, _PR_SET_DUMPABLE)),  # else no judge without root reads its results
@@ -230,8 +233,14 @@ def _signals(pid: int) -> list[list[bytes]]:
     rules = [_rule(_PIDFD_SEND_SIGNAL, _REFUSE)]
     for numbers in _SIGNALS.values():
         rules += [_rule(numbers, _ALLOW, (0, _ALL_BITS, pid)), _rule(numbers, _REFUSE)]
-    rules += [_rule(_FCNTL, _REFUSE, (1, _ALL_BITS, command)) for command in (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX)]
-    rules += [_rule(_IOCTL, _REFUSE, (1, _ALL_BITS, command)) for command in (_FIOSETOWN, _SIOCSPGRP)]
+    return rules
+
+
+def _wake_ups() -> list[list[bytes]]:
+    """No signals that the kernel sends later, by a timer or an event: SIGCONT would wake a process that we stopped."""
+    rules = [_rule(_TIMER_CREATE, _REFUSE)]
+    rules += [_rule(_FCNTL, _REFUSE, (1, _ALL_BITS, command)) for command in _SIGNALLING_FCNTLS]
+    rules += [_rule(_IOCTL, _REFUSE, (1, _ALL_BITS, command)) for command in _SIGNALLING_IOCTLS]
     return rules
 
 

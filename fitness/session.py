@@ -258,6 +258,7 @@ class Session:
             "compile": mode,
             "device": "cpu",
             "backend": self.job.backend,
+            "arch": self.job.arch,
             "precision": self.job.precision,
             "writable_inputs": False,
             "own_threads": False,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fitness.gpu.calls import GpuRunner
     from fitness.gpu.session import GpuSession
 
+MORE_DRAWS = 16
 T2_ROUNDS = 20
 OWN_THREADS = ("std::thread", "std::jthread", "std::async", "pthread_create", "threading", "concurrent.futures")
 """Programs with these start threads besides OpenMP's: their main thread is not bound to a CPU."""
@@ -46,9 +47,7 @@ class Trial:
         self._is_copied = is_copied
         found, held = self._verify(runner)
         if self._job.device == "cpu" and self._job.backend == "triton":
-            return {"verdict": Verdict.VERIFIED, **self._findings(found, held)} | {
-                "reason": f"right on {self.draws} draws in Triton's interpreter; not timed: no GPU is here"
-            }
+            return self._verified(runner, found, held)
         starts = iter([runner])
         plan = Plan(session.calls, incumbent_ms=self._job.incumbent_ms, fresh=self._job.fresh)
         rounds = paired(self._bench, session, lambda: next(starts, None) or self._start(), is_copied, plan)
@@ -60,6 +59,15 @@ class Trial:
                 "reason": f"{share} rounds were disturbed by other load on the machine",
             }
         return self._score(rounds, found, held)
+
+    def _verified(self, runner: Runner | GpuRunner, found: list[Errors], held: int) -> dict[str, Any]:
+        """The answer on what cannot be timed here, after more draws: some cheats begin with the tenth call."""
+        assert isinstance(self._session, Session)
+        for draw in self._session.pool(self._is_copied, fresh=False)[:MORE_DRAWS]:
+            check(runner.call([draw.inputs]), [draw])
+            self.draws += 1
+        reason = f"right on {self.draws} draws in Triton's interpreter; not timed: no GPU is here"
+        return {"verdict": Verdict.VERIFIED, "reason": reason, **self._findings(found, held)}
 
     def explain(self, failure: CandidateFailed) -> tuple[str, Verdict]:
         """The reason in full; a crash is tried again on writable inputs to see whether it wrote to them."""

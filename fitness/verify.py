@@ -10,7 +10,7 @@ For one output tensor with fp64 result y and the reference's own fp32 result r, 
   growth of rounding error in a sum of K terms with random signs (Higham and Mary, "A New Approach to Probabilistic
   Rounding Error Analysis", SIAM J. Sci. Comput. 41(5), 2019); 4 is our margin. The cap C keeps c u below 1e-4 in
   fp32, KernelBench's own tolerance, and below what TF32 arithmetic gives (u = 2^-11); in fp16 and bf16, where sums are
-  kept in fp32 and only results are rounded, near KernelBench's 1e-2. Under the policy tf32, c u is 4 * 2^-11.
+  kept in fp32 and only results are rounded, near KernelBench's 1e-2. Under the policy tf32, c u is 12 * 2^-11.
 - S(y) = max(|y|, rms(y)): cancellation may leave an absolute error of the size of the terms.
 
 Elements where the reference itself is unusable (off by 1% of S, in bf16 by 16 u, or not finite where the exact result
@@ -32,7 +32,9 @@ _ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8, "flo
 _KERNELBENCH_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 _MARGIN = 4.0
 _CAPS = {"float32": 1600.0, "float64": 1600.0, "float16": 20.0, "bfloat16": 4.0}
-_TF32_ROUNDOFF = 2.0**-11
+_TF32_ROUNDOFF, _TF32_MARGIN = 2.0**-11, 12.0
+"""Honest TF32 products of depth 128 to 2048 were seen up to 5.9 * 2^-11 * S away, on wide exponents; bf16 ones lie
+eight times as far."""
 _UNUSABLE_SHARE = 1e-3
 """Attention on edge values shows why so small: scores near 1e7 turn a rounding into a large factor, the reference goes
 astray on 1 to 2% of the elements, and on the rest an honest kernel may go astray where the reference does not."""
@@ -129,7 +131,7 @@ def expect(
 
 def _factor(dtype: torch.dtype, terms: int, precision: str) -> float:
     if precision == "tf32" and dtype.itemsize == 4:
-        return _MARGIN * _TF32_ROUNDOFF
+        return _TF32_MARGIN * _TF32_ROUNDOFF
     return min(_MARGIN * math.sqrt(terms), _CAPS[_name(dtype)]) * roundoff(dtype)
 
 

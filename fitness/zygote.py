@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import logging
 import os
 import select
 import signal
@@ -31,8 +32,7 @@ MAX_DESCRIPTORS = 8
 
 def main(descriptor: int, device: str) -> None:
     """Serves requests until the socket closes: so the zygote ends with its parent, however that ends."""
-    import torch.utils.cpp_extension  # noqa: F401
-
+    _import_torch()
     import fitness.runner  # noqa: F401
     import problems.inputs  # noqa: F401
 
@@ -58,6 +58,19 @@ def main(descriptor: int, device: str) -> None:
             break
     for pid in children:
         _kill_group(pid)
+
+
+def _import_torch() -> None:
+    """Imports torch with no GPU in sight: while it is imported it looks for one through NVML, whose descriptors a child
+    would inherit closed and then find no device."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it would warn that there is none
+    import torch.utils.cpp_extension  # noqa: F401
+
+    del os.environ["CUDA_VISIBLE_DEVICES"]
+    if visible is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
 
 
 def _serve(channel: socket.socket, children: set[int]) -> bool:

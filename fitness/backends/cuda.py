@@ -230,6 +230,7 @@ def _common_flags(extension: Extension, route: Route) -> list[str]:
 
 def _light_flags(text: str) -> list[str]:
     headers = sorted({STANDARD_HEADERS.get(name, "") for name in re.findall(r"\bstd::(\w+)", text)} - {""})
+    headers += ["ATen/core/grad_mode.h"] if "NoGradGuard" in text else []
     headers += ["cuda_fp16.h"] if re.search(r"\b__(?:half|float2half|half2float|h\w+2?)\b|\bhalf2?\b", text) else []
     headers += ["cuda_bf16.h"] if re.search(r"\b__(?:nv_)?bfloat16|bfloat162?\b", text) else []
     flags = ["-DKB_LIGHT", f"-I{LIGHT_DIR}", f"-I{cpp.SLIM_DIR}"]

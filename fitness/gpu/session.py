@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness import verify, wire
+from fitness.builder import routes_of
 from fitness.calls import Call, Limits
 from fitness.children import Child, Zygote
 from fitness.evaluation import Job, JudgeError
@@ -60,8 +61,8 @@ TOGETHER_BYTES = 256 << 20
 CACHED_BYTES = 8 << 30
 """Verification draws of a problem are kept from candidate to candidate up to this size."""
 LOOKS = (8, 12, 20, 40, 80, 160)
-CONTEXTS_BYTES = 3 << 30
-"""For the CUDA contexts and libraries of three processes."""
+CONTEXTS_BYTES = 6 << 30
+"""For the CUDA contexts and libraries of three processes, and for comparing outputs by parts."""
 
 
 class GpuSession:
@@ -187,14 +188,18 @@ class GpuSession:
         del own_threads, writable_inputs
         folder = Path(artifact_dir)
         spec = self._spec(str(folder / "candidate.py"), "ModelNew", True, products=str(folder / "products"))
-        policy = self._policy((artifact_dir,), processes=self.job.backend == "triton")
+        is_jit = "triton-jit" in routes_of(folder / "products")  # Triton then starts its compiler at the first call
+        policy = self._policy((artifact_dir,), processes=is_jit)
         return new_runner(self._zygote, spec, policy, self.outputs, limits)
 
     def candidate_limits(self, job: Job) -> Limits:
         """What one call of a candidate may take: all of the card that the judge itself does not need."""
         import torch
 
-        own = 3 * self._slot_bytes * self.calls + 2 * self._output_bytes * self.calls
+        torch.cuda.empty_cache()
+        own = (2 * self._slot_bytes + self._output_bytes) * self.calls
+        if not self._is_small:
+            own += 3 * self._output_bytes  # the bounds of one draw
         free = torch.cuda.mem_get_info(self._device)[0]
         return Limits(job.timeout_s, job.memory_bytes, max(1 << 30, free - own - CONTEXTS_BYTES))
 

@@ -1,6 +1,6 @@
 // Python values to C++ and back, for the types that kernels' functions take and return.
 //
-// Convert<T> has load(object, value): false when pybind11 (3.0, as torch 2.13 ships it) would refuse
+// Convert<T> has load(object, value): false when pybind11 (3.0, as torch 2.11 and 2.13 ship it) would refuse
 // the object; cast(value): a new reference; and the names that stand in pybind11's signatures. A type
 // without a Convert makes the compilation fail, which sends the source to torch's own headers.
 #pragma once
