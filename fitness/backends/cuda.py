@@ -173,6 +173,8 @@ def is_certain(message: str, extension: Extension) -> bool:
 
 
 def _is_in_headers(name: str) -> bool:
+    if re.match(r"k[A-Z]", name):  # dtypes and devices: macros put these names together
+        return True
     system = [folder for folder in ("/usr/include", "/usr/lib/gcc") if os.path.isdir(folder)]
     folders = [f"{cpp.torch_dir()}/include", str(toolkit().include), *system]
     return cpp.run(["grep", "-rqwFI", name, *folders], Path("/")).returncode == 0

@@ -83,6 +83,7 @@ std::vector<Tensor> fresh(Tensor x) {
             at::full({2}, true)};
 }
 Tensor doubled(Tensor x) {
+    torch::NoGradGuard guard;
     auto out = torch::empty({x.size(0), x.size(1)}, x.options());
     auto from = x.accessor<float, 2>();
     auto to = out.packed_accessor32<float, 2>();
@@ -182,6 +183,7 @@ def test_resources_are_read_from_ptxas():
     [
         ('cuda.cu(2): error: identifier "kb_misspelt_thing" is undefined', True),
         ('cuda.cu(2): error: identifier "getCurrentCUDABlasHandle" is undefined', False),
+        ('cuda.cu(2): error: identifier "kComplexHalf" is undefined', False),
         ('cuda.cu(2): error: expected a ";"', True),
         ('cuda.cu(3): error: expected a ";"', False),
         ('torch/types.h(2): error: expected a ";"', False),
