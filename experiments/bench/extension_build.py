@@ -123,7 +123,7 @@ def build(entry: Entry, folder: str, only_full: bool) -> Any:
     from fitness.backends import cpp
 
     if only_full:
-        cpp.SLIM_TORCH = ("withheld",)
+        cpp.SLIM_TORCH = ("withheld", "withheld")
     inline.install("build", folder)
     lean = entry is LEAN
     return cpp_extension.load_inline(
