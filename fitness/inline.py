@@ -45,8 +45,8 @@ class Products:
 def install(mode: Mode, products_dir: str, arch: str = "") -> None:
     """Replace torch's load_inline and load in this process by ours, working in `products_dir`.
 
-    With an `arch` such as `sm_90` CUDA sources are compiled for it, otherwise they are refused. In load mode it only
-    says that they are allowed.
+    With an `arch` such as `sm_90` CUDA sources are compiled for it, otherwise they are refused; load mode takes it
+    from the build.
     """
     if mode not in ("build", "load"):
         raise ValueError(f"mode must be 'build' or 'load', found {mode!r}")
@@ -57,7 +57,7 @@ def install(mode: Mode, products_dir: str, arch: str = "") -> None:
     if arch and mode == "build":
         folder.mkdir(parents=True, exist_ok=True)
         _write(kept, arch)
-    elif arch and kept.exists():  # what it was built for, whatever the runner's job says
+    elif mode == "load" and kept.exists():  # what it was built for, whatever the runner's job says
         arch = kept.read_text()
     products = Products(mode, folder, arch)
     replacements = {"load_inline": functools.partial(load_inline, products), "load": functools.partial(load, products)}
