@@ -78,11 +78,11 @@ def probe(zygote: Zygote, *, gpu: bool = False) -> Probe:
     return Probe(level, findings, policy.uid is not None)
 
 
-def measure() -> Probe:
-    """The probe with a zygote of its own, for `kb-evolve doctor`: a few seconds."""
-    zygote = Zygote(1)
+def measure(*, gpu: bool = False) -> Probe:
+    """The probe with a zygote of its own, for `kb-evolve doctor`: a few seconds. `gpu` attacks runs on cuda:0 too."""
+    zygote = Zygote(1, "cuda:0" if gpu else "cpu")
     try:
-        return probe(zygote)
+        return probe(zygote, gpu=gpu)
     except JudgeError as error:
         return Probe("S0", (str(error),), False)
     finally:

@@ -190,11 +190,13 @@ def check_sandbox() -> Check:
     from fitness.workbench import FENCED_LEVELS
 
     advice = "a run refuses to start below S2; --sandbox none runs candidates unprotected"
+    gpu = bool(devices.gpus()) and devices.torch_cuda() is not None
     try:
-        probed = measure()
+        probed = measure(gpu=gpu)
     except (JudgeError, OSError) as error:
         return Check("sandbox", f"could not be probed: {error}", False, advice)
-    found = f"level {probed.level}, probed by attack" + "".join(f"; {finding}" for finding in probed.findings)
+    how = "probed by attack" + (", also with CUDA inside" if gpu else "")
+    found = f"level {probed.level}, {how}" + "".join(f"; {finding}" for finding in probed.findings)
     if probed.own_user:
         found += "; candidates run as a user of their own"
     return Check("sandbox", found, probed.level in FENCED_LEVELS, advice)
