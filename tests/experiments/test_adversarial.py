@@ -18,6 +18,7 @@ from fitness.workbench import Workbench
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = catalogue.kernels("cpp")
+BY_PROBLEM = sorted(KERNELS, key=lambda kernel: kernel.problem)
 HOPELESS_MS = 1e-6
 """An incumbent so fast that the judge gives up timing after its first look: CI asks for verdicts, not for times."""
 MUCH_FASTER = 0.33
@@ -44,7 +45,7 @@ def judged(workbench: Workbench, kernel: Kernel) -> Evaluation:
     return run.judge(workbench, job)[0]
 
 
-@pytest.mark.parametrize("kernel", sorted(KERNELS, key=lambda kernel: kernel.problem), ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", BY_PROBLEM, ids=[kernel.name for kernel in BY_PROBLEM])
 def test_no_hostile_file_gets_a_false_score_and_every_honest_one_is_accepted(kernel, workbench, honest):
     found = judged(workbench, kernel) if kernel.twin else honest(kernel.name)
     twin = [honest(kernel.twin)] if kernel.twin else []
