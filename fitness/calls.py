@@ -119,7 +119,7 @@ class ModelProcess:
         descriptors: Sequence[int] = (),
     ) -> None:
         self._limits, self._is_closed = limits, False
-        self._at_rest: dict[str, tuple[int, int]] = {}
+        self._at_rest: dict[str, tuple[int, int, int]] = {}
         go_read, self._go = os.pipe2(os.O_CLOEXEC)
         self._done, done_write = os.pipe2(os.O_CLOEXEC)
         self.child: Child = zygote.spawn(entry, spec, policy, [go_read, done_write, *descriptors])
@@ -156,14 +156,14 @@ class ModelProcess:
         if self._thread_ns() != self._at_rest:
             raise CandidateFailed(Verdict.CONTRACT, "it ran while it was stopped: it must not wake itself up")
 
-    def _thread_ns(self) -> dict[str, tuple[int, int]]:
-        """Per thread: how long it computed and how long it waited in the run queue [ns] (schedstat, proc(5))."""
+    def _thread_ns(self) -> dict[str, tuple[int, int, int]]:
+        """Per thread: how long it computed and waited in the run queue [ns], and how often it ran (schedstat)."""
         folder, found = f"/proc/{self.child.pid}/task", {}
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for task in os.listdir(folder):
                 with open(f"{folder}/{task}/schedstat", "rb") as file:
-                    computed, waited, _ = file.read().split()
-                found[task] = int(computed), int(waited)
+                    computed, waited, slices = file.read().split()
+                found[task] = int(computed), int(waited), int(slices)
         return found
 
     def _await(self, kind: int, doing: str) -> Reply:
@@ -276,7 +276,7 @@ class Runner(ModelProcess):
 
     def threads_used(self) -> int:
         """Threads that have computed for a millisecond or more."""
-        return max(1, sum(spent > 1_000_000 for spent, _ in self._thread_ns().values()))
+        return max(1, sum(spent > 1_000_000 for spent, *_ in self._thread_ns().values()))
 
     def changed_input(self, inputs: Sequence[torch.Tensor]) -> str:
         """Where the last call wrote to its inputs (a runner with writable ones); empty when nowhere."""
@@ -357,7 +357,7 @@ class Runner(ModelProcess):
 
     def _run_queue_ns(self) -> int:
         """Nanoseconds that the threads were ready to run but had no CPU."""
-        return sum(waited for _, waited in self._thread_ns().values())
+        return sum(waited for _, waited, _ in self._thread_ns().values())
 
     def _forget_peak(self) -> None:
         try:

@@ -55,7 +55,8 @@ class Job:
     """Best kernel_ms so far: a candidate that is clearly slower stops after the first look."""
     timeout_s: float = 30.0
     """Longest time that one forward call may take; the build has `build_timeout_s`."""
-    build_timeout_s: float = 120.0
+    build_timeout_s: float = 240.0
+    """nvcc needs 69 s for torch's full headers on an idle machine."""
     memory_bytes: int = 8 << 30
     """Resident memory that the candidate's process may use."""
     fresh: bool = False

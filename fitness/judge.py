@@ -56,7 +56,7 @@ class Judge:
         if self._fenced:
             from fitness.probe import probe
 
-            self.level = probe(self._zygote).level
+            self.level = probe(self._zygote, gpu=self._is_gpu).level
         self._sessions: OrderedDict[tuple[str, ...], Session | GpuSession] = OrderedDict()
         if self._is_gpu:
             health.refuse(device)

@@ -52,6 +52,6 @@ def device_name(device: str = "cpu") -> str:
 def judge_sha256() -> str:
     """Hex digest over the sources of the judge itself: which judge said so."""
     digest = hashlib.sha256()
-    for path in sorted([*(ROOT / "fitness").glob("*.py"), *(ROOT / "fitness" / "gpu").glob("*.py")]):
+    for path in sorted((ROOT / "fitness").rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -32,7 +32,8 @@ VERIFICATION = ("own", "own", "normal", "wide", "sparse", "edge")
 """Families of the draws that a candidate must pass before it is timed."""
 POOL_BYTES = 768 << 20
 MOST_DRAWS, FEWEST_DRAWS = 96, 4
-EARLY_ROUNDS = 12
+SURPRISES, SURPRISE_SHARE = 3, 0.15
+"""Batches of each family that is not timed, and how often one comes before a round."""
 POOL_DRAWS, FRESH_DRAWS = 20, 12
 """Draws per call of a batch; a duel's own pool is smaller, since only one candidate uses it."""
 SHORT_MS, BATCH_MS, MOST_CALLS = 2.0, 4.0, 8
@@ -110,16 +111,18 @@ class Pool:
     def batches(self, order: random.Random) -> Iterator[tuple[Sequence[Draw], bool]]:
         """All batches in a new order, for one process, and whether their times count.
 
-        The surprises come at places that nobody can foresee among the first rounds: whoever is careful only where it
-        expects to be examined is caught. It ends when a new process is needed.
+        Before any round a surprise is as likely as before any other: whoever is careful only where it expects to be
+        examined is caught. It ends when a new process is needed, which is also when a surprise is due and none is left.
         """
         order.shuffle(self._draws)
-        firsts = range(0, len(self._draws) - self._calls + 1, self._calls)
-        places = order.choices(range(1, min(len(firsts), EARLY_ROUNDS) + 1), k=len(self._surprises))
-        for number, first in enumerate(firsts):
-            for place, surprise in zip(places, self._surprises, strict=True):
-                if place == number:
-                    yield surprise[: self._calls], False
+        order.shuffle(self._surprises)
+        left = iter(self._surprises)
+        for first in range(0, len(self._draws) - self._calls + 1, self._calls):
+            if self._surprises and order.random() < SURPRISE_SHARE:
+                surprise = next(left, None)
+                if surprise is None:
+                    return
+                yield surprise[: self._calls], False
             yield self._draws[first : first + self._calls], True
 
     def slow_down(self, window_ms: float) -> None:
@@ -137,8 +140,6 @@ class Session:
     looks = timing.LOOKS
     warm_rounds = 3
     """Untimed rounds of every new process: heap, page tables and thread pools fill up in them."""
-    single_slack_ms = 0.005
-    """A single call may take this much longer than one of a batch before its own time becomes the score."""
 
     def __init__(self, zygote: Zygote, job: Job, *, fenced: bool) -> None:
         """Loads the problem, draws the first checks and times the reference roughly: seconds.
@@ -233,6 +234,11 @@ class Session:
         policy = private_policy((artifact_dir,), fenced=self._fenced)
         return Runner(self._zygote, spec, policy, self.outputs, limits, self._state)
 
+    def single_slack_ms(self, batched_ms: float) -> float:
+        """How much longer than one call of a batch a single call may take before its own time becomes the score."""
+        del batched_ms
+        return 0.005
+
     def candidate_limits(self, job: Job) -> Limits:
         """What one call of a candidate may take."""
         return Limits(job.timeout_s, job.memory_bytes)
@@ -285,7 +291,7 @@ class Session:
         return Draw(family, [tensor.clone() for tensor in inputs], expected)
 
     def _surprises(self, is_copied: bool) -> list[list[Draw]]:
-        """A batch of each usable family that is not timed, made once."""
+        """Batches of the usable families that are not timed, made once."""
         if is_copied not in self._unexpected:
             timed = self._timed_families(is_copied)
             usable = {draw.family for draw in self.verification(is_copied)}
@@ -293,6 +299,7 @@ class Session:
                 [self._draw(family, is_copied, keep=False) for _ in range(self.calls)]
                 for family in FAMILIES
                 if family in usable and family not in timed
+                for _ in range(SURPRISES)
             ]
         return self._unexpected[is_copied]
 

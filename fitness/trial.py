@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -36,21 +37,29 @@ class Trial:
         self._limits = session.candidate_limits(job)
         self._own_threads = any(word in job.source for word in OWN_THREADS)
         self._runners: list[Runner | GpuRunner] = []
+        self._spent: dict[str, float] = {}
+        """Seconds by stage, for whoever asks where the time goes."""
         self.draws = 0
         self.log = ""
 
     def run(self) -> dict[str, Any]:
         """The fields of a correct Evaluation. Raises CandidateFailed otherwise."""
+        started = time.monotonic()
         runner = self._start()
         session = self._session
+        self._note("load_s", started)
         is_copied = bool(runner.code)
         self._is_copied = is_copied
+        started = time.monotonic()
         found, held = self._verify(runner)
+        self._note("verify_s", started)
         if self._job.device == "cpu" and self._job.backend == "triton":
             return self._verified(runner, found, held)
         starts = iter([runner])
         plan = Plan(session.calls, incumbent_ms=self._job.incumbent_ms, fresh=self._job.fresh)
+        started = time.monotonic()
         rounds = paired(self._bench, session, lambda: next(starts, None) or self._start(), is_copied, plan)
+        self._note("rounds_s", started)
         self.draws += rounds.draws
         if rounds.kept < FEWEST_ROUNDS // 2 and rounds.dropped:
             share = f"{rounds.dropped} of {rounds.dropped + rounds.kept}"
@@ -151,7 +160,12 @@ class Trial:
             "error_ratio": max(errors.ratio for errors in found),
             "kernelbench_correct": all(errors.kernelbench_correct for errors in found),
             "peak_mem_bytes": held,
-            "features": {"threads": self._threads, "peak_extra_bytes": held, "weights": self._weights()},
+            "features": {
+                "threads": self._threads,
+                "peak_extra_bytes": held,
+                "weights": self._weights(),
+                **self._spent,
+            },
         }
 
     def _certified(self, batched: timing.Timing) -> tuple[timing.Timing, str, str]:
@@ -161,17 +175,24 @@ class Trial:
         reference in single calls, where nothing can be put off, tells: what a window costs around the call cancels.
         """
         again = self._start if self._job.device == "cpu" else lambda: self._runners[-1]
+        started = time.monotonic()
         rounds = paired(self._bench, self._session, again, self._is_copied, Plan(1, most_rounds=T2_ROUNDS))
+        self._note("single_s", started)
         self.draws += rounds.draws
         if not rounds.kept:
             return batched, "T1", ""
         single = [
             max(k - r + batched.reference_ms, 1e-6) for k, r in zip(rounds.kernel_ms, rounds.reference_ms, strict=True)
         ]
-        if statistics.median(single) <= T2_TOLERANCE * batched.kernel_ms + self._session.single_slack_ms:
+        if statistics.median(single) <= T2_TOLERANCE * batched.kernel_ms + self._session.single_slack_ms(
+            batched.kernel_ms
+        ):
             return batched, "T1", ""
         result = timing.summarise(single, [batched.reference_ms] * len(single))
         return result, "T2", f"; one call alone took {result.kernel_ms:.3g} ms, so that is the score"
+
+    def _note(self, stage: str, started: float) -> None:
+        self._spent[stage] = round(time.monotonic() - started, 3)
 
     def _weights(self) -> str:
         if not self._session.state_layouts:

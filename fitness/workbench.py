@@ -19,7 +19,7 @@ from typing import Any
 from fitness.backends.cuda import DEFAULT_ARCH
 from fitness.builder import Artifact, Builder
 from fitness.children import Zygote
-from fitness.evaluation import Evaluation, Job, JudgeError
+from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from fitness.gpu import memory
 from fitness.sandbox import ROOT, clean_environment, live_dir
 from problems.problem import ProblemError
@@ -54,6 +54,19 @@ def check_device(device: str) -> str:
         return memory.architecture(device)
     except memory.DeviceError as error:
         raise JudgeError(f"{device} cannot be used: {error}; see `kb-evolve doctor`") from error
+
+
+def _only_built(job: Job, artifact: Artifact) -> Evaluation:
+    """The answer on CUDA code where no GPU is."""
+    return Evaluation(
+        Verdict.NO_VERDICT,
+        f"built for {job.arch or DEFAULT_ARCH}; no GPU is here that could run it",
+        job.problem,
+        job.backend,
+        job.source_sha256,
+        compile_s=artifact.compile_s,
+        features={**artifact.features, "build_routes": list(artifact.routes)},
+    )
 
 
 class Workbench:
@@ -94,6 +107,8 @@ class Workbench:
         """
         if artifact.failure is not None:
             return artifact.failure
+        if job.backend == "cuda" and self._device == "cpu":
+            return _only_built(job, artifact)
         answer = self._ask({"op": "measure", "job": dataclasses.asdict(job), "artifact_dir": artifact.folder})
         evaluation = Evaluation.from_json(answer["evaluation"])
         features = {**evaluation.features, **artifact.features, "build_routes": list(artifact.routes)}

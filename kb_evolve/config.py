@@ -90,7 +90,7 @@ class JudgeConfig:
     """Builds at once."""
     timeout_s: float = 30.0
     """Longest time of one forward call."""
-    build_timeout_s: float = 120.0
+    build_timeout_s: float = 240.0
     memory_bytes: int = 8 << 30
     allow_fast_math: bool = False
 

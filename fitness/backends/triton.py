@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ from fitness.backends import interpreter
 from fitness.backends.pretend import Pretend, pretend_runtime
 from fitness.models import dtype_of
 
+LONGEST_S = 30
+"""Compiling ahead is given up after this long; the first call on the device then compiles."""
 MOST_CONFIGS = 16
 """Configurations of an autotuned kernel that are compiled ahead; more are left to the first call."""
 
@@ -80,6 +83,10 @@ def install(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
     _set_driver(_stand_in(chip, torch.device("cuda", 0), launcher))
 
 
+def _give_up(*_: object) -> None:
+    raise TimeoutError(f"forward took longer than {LONGEST_S} s without launching anything")
+
+
 def precompile(model: Any, get_inputs: Callable[[], Sequence[Any]], spec: dict[str, Any]) -> None:
     """Compiles what one forward call launches, as far as that can be found out without a GPU.
 
@@ -93,6 +100,8 @@ def precompile(model: Any, get_inputs: Callable[[], Sequence[Any]], spec: dict[s
     tuned: list[int] = []
     why = ""
     _tune_by_compiling(tuned)
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(LONGEST_S)
     try:
         with torch.no_grad():
             model(*_weightless(model, get_inputs, dtype_of(spec.get("precision", "fp32"))))
@@ -103,6 +112,8 @@ def precompile(model: Any, get_inputs: Callable[[], Sequence[Any]], spec: dict[s
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error}"[:300]
+    finally:
+        signal.alarm(0)
     report = {
         "name": "triton",
         "route": ROUTES[bool(why)],

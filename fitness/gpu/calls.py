@@ -12,6 +12,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fitness import wire
@@ -21,6 +22,7 @@ from fitness.evaluation import JudgeError, Verdict
 from fitness.gpu import memory
 from fitness.gpu.memory import DeviceError, DeviceMemory, MappedMemory
 from fitness.gpu.runner import INDICES
+from fitness.nvml import Gpu
 from fitness.sandbox import Policy
 from fitness.wire import Layout, Output
 
@@ -58,7 +60,7 @@ class GpuRunner(ModelProcess):
         super().__init__(zygote, "gpu_run", spec, policy, limits)
         try:
             self.code = self._await(wire.READY, "loading the module").code
-            self._free_when_ready = self._lowest_free = torch.cuda.mem_get_info(self._device)[0]
+            self._held_when_ready = self._most_held = self._held_bytes()
             self._freeze()
         except BaseException:
             self.close()
@@ -89,7 +91,7 @@ class GpuRunner(ModelProcess):
 
     def peak_extra_bytes(self) -> int:
         """Most device memory taken since it was ready, as the card counts it."""
-        return max(0, self._free_when_ready - self._lowest_free)
+        return max(0, self._most_held - self._held_when_ready)
 
     def threads_used(self) -> int:
         """Host threads do not compute here."""
@@ -227,17 +229,25 @@ class GpuRunner(ModelProcess):
             if handle == other and address + nbytes > following:
                 raise CandidateFailed(Verdict.CONTRACT, "outputs share memory with one another (alias)")
 
-    def _examine(self, batch: Sequence[Sequence[torch.Tensor]]) -> None:
-        """Raises CandidateFailed for inputs written to and for too much memory held; keeps the footprint."""
+    def _held_bytes(self) -> int:
+        """Device memory of the process, as the driver counts it; of all processes where it does not tell them apart."""
         import torch
 
+        gpu = _gpu(self._device)
+        for process in (gpu.processes() if gpu is not None else None) or []:
+            if process.pid == self.child.pid:
+                return process.used_bytes
+        free, total = torch.cuda.mem_get_info(self._device)
+        return total - free
+
+    def _examine(self, batch: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Raises CandidateFailed for inputs written to and for too much memory held; keeps the footprint."""
         changed = self._changed_input(batch)
         if changed:
             raise CandidateFailed(Verdict.CONTRACT, changed)
 
-        free = torch.cuda.mem_get_info(self._device)[0]
-        self._lowest_free = min(self._lowest_free, free)
-        held = self._free_when_ready - free
+        self._most_held = max(self._most_held, self._held_bytes())
+        held = self.peak_extra_bytes()
         if held > self._limits.device_bytes:
             allowed = self._limits.device_bytes >> 20
             raise CandidateFailed(
@@ -253,6 +263,15 @@ def new_runner(
         return GpuRunner(zygote, spec, policy, outputs, limits)
     except DeviceError as error:
         raise JudgeError(f"the device cannot hold the inputs: {error}; free device memory and try again") from error
+
+
+@cache
+def _gpu(device: str) -> Gpu | None:
+    """NVML's view of the device; None where there is none."""
+    try:
+        return Gpu(int(device.partition(":")[2] or 0))
+    except JudgeError:
+        return None
 
 
 def _sample_of(count: int) -> list[int]:

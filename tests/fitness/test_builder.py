@@ -69,7 +69,7 @@ def builder(state, zygote):
 def test_a_source_is_built_once_and_then_found(builder):
     first, second = builder.build(job()), builder.build(job())
     assert first.failure is None and first.routes == ("lean",) and first.features["binary_bytes"] > 0
-    assert first.compile_s > 0.1 and second.compile_s == 0.0
+    assert first.compile_s > 0 and second.compile_s == 0.0
     assert second.folder == first.folder and second.features == first.features
 
 
