@@ -30,7 +30,7 @@ CAPS = {
     "disk_cap": 2 << 30,
     "file_cap": 100_000,
     "thread_cap": 4_000,
-    "depth_cap": 3_000,
+    "depth_cap": 1_200,
     "output_cap": 10 << 30,
 }
 BUILD_QUOTA = quota.Quota(memory_bytes=1 << 30, disk_bytes=1 << 28, files=2_000)
