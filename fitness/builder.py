@@ -155,7 +155,7 @@ class Builder:
                 if failure[0] is not Verdict.COMPILE_ERROR or _NOT_ITS_FAULT.search(failure[1] + log):
                     self._require_disk(work)
                     return _failed(job, *failure, log, spent, routes)
-            _keep(work, folder, failure, log)
+            _keep(work, folder, job, failure, log)
             return _artifact(folder, spent, job)
         finally:
             quota.remove(work)
@@ -180,8 +180,7 @@ class Builder:
     def _prepare(self, work: Path, job: Job, bridge: Path | None) -> Policy:
         (work / "products").mkdir(parents=True)
         (work / "home").mkdir()
-        (work / "candidate.py").write_text(job.source)
-        (work / "problem.py").write_text(job.problem_source)
+        _write_sources(work, job)
         if bridge is not None:
             shutil.copyfile(bridge, work / "products" / cuda.BRIDGE)
         uid = candidate_uid(next(_counter) + os.getpid() * 64) if self._fenced else None
@@ -221,6 +220,8 @@ class Builder:
             elif excess := watch.excess():
                 failure = excess[0], f"the build {excess[1]}"
         child.kill()
+        if failure is None and (excess := watch.excess()):  # what it had time to write between two looks
+            failure = excess[0], f"the build {excess[1]}"
         return time.monotonic() - started - (self._paused_s - paused), failure
 
     def _failure(self, child: Child, work: Path) -> tuple[Verdict, str] | None:
@@ -286,14 +287,24 @@ def _failed(job: Job, verdict: Verdict, reason: str, log: str, compile_s: float,
     return Artifact("", compile_s, routes, failure=evaluation)
 
 
-def _keep(work: Path, folder: Path, failure: tuple[Verdict, str] | None, log: str) -> None:
+def _keep(work: Path, folder: Path, job: Job, failure: tuple[Verdict, str] | None, log: str) -> None:
     """Makes a build, or a compile error, the kept one of its key."""
     _take_over(work)
+    _write_sources(work, job)  # whatever the build has made of them
     (work / "products" / cuda.BRIDGE).unlink(missing_ok=True)
     if failure is not None:
         (work / "failure.json").write_text(json.dumps({"verdict": failure[0], "reason": failure[1], "log": log}))
     builds.seal(work)
     os.rename(work, folder)
+
+
+def _write_sources(work: Path, job: Job) -> None:
+    for name, source in (("candidate.py", job.source), ("problem.py", job.problem_source)):
+        path = work / name
+        if path.is_dir():
+            quota.remove(path)
+        path.write_text(source)
+        path.chmod(0o755)
 
 
 def _take_over(work: Path) -> None:

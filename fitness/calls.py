@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import itertools
 import os
 import select
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from fitness import wire
 from fitness.children import Child, Zygote
 from fitness.evaluation import JudgeError, Verdict
+from fitness.quota import Quota, Watch
 from fitness.runner import CONTRACT, LOAD_ERROR, OUT_OF_MEMORY, RUNTIME_ERROR
 from fitness.sandbox import Policy
 from fitness.wire import Layout, Output, Reply, Segment
@@ -126,6 +128,9 @@ class ModelProcess:
         os.close(go_read)
         os.close(done_write)
         raise_priority(self.child.pid)
+        files = 20_000 if policy.processes else 2_000
+        quota = Quota(limits.memory_bytes, disk_bytes=4 * policy.file_bytes, files=files)
+        self._watch = Watch(self.child, quota, whole_group=policy.processes)
 
     def close(self) -> None:
         """Ends the process; its log stays readable until `discard`. Again it does nothing."""
@@ -174,13 +179,15 @@ class ModelProcess:
         while not poller.poll(POLL_MS):
             if time.monotonic() > deadline:
                 raise CandidateFailed(Verdict.TIMEOUT, f"{doing} took longer than {self._limits.timeout_s:g} s")
-            self._check_memory(doing)
-        body = wire.read_exactly(self._done, wire.REPLY_BYTES, deadline)
+            self._check_quota(doing)
+        # a second more: a judge that was stopped meanwhile finds the deadline gone and the answer there
+        body = wire.read_exactly(self._done, wire.REPLY_BYTES, max(deadline, time.monotonic() + 1))
         if body is None:
             raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with part of a message")
         if not body:
             raise self._death(doing)
-        self._check_memory(doing)
+        if kind != wire.DONE:  # not while the clock runs; READY and RELEASED come after or before each call
+            self._check_quota(doing)
         try:
             reply = wire.unpack_reply(body)
         except ValueError as error:
@@ -192,11 +199,9 @@ class ModelProcess:
             raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered out of turn (message kind {reply.kind})")
         return reply
 
-    def _check_memory(self, doing: str) -> None:
-        held, allowed = self.child.resident_bytes(), self._limits.memory_bytes
-        if held > allowed:
-            reason = f"{doing} held {held >> 20} MiB, allowed are {allowed >> 20} MiB"
-            raise CandidateFailed(Verdict.OUT_OF_MEMORY, reason)
+    def _check_quota(self, doing: str) -> None:
+        if excess := self._watch.excess():
+            raise CandidateFailed(excess[0], f"{doing} {excess[1]}")
 
     def _death(self, doing: str) -> CandidateFailed:
         self.child.ended.wait(5)
@@ -353,6 +358,8 @@ class Runner(ModelProcess):
                 "the kernel refuses to let the judge read its own child's memory (process_vm_readv: not permitted); "
                 "set kernel.yama.ptrace_scope to 1 or less, or allow ptrace in the container"
             )
+        if number == errno.ESRCH and self.child.ended.wait(0.5):  # somebody killed it while it was frozen
+            raise self._death("between two calls")
         raise CandidateFailed(Verdict.CONTRACT, f"an output's memory cannot be read ({os.strerror(number)})")
 
     def _run_queue_ns(self) -> int:

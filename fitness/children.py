@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fitness.evaluation import LOG_LIMIT, JudgeError
+from fitness.quota import remove
 from fitness.sandbox import Policy, clean_environment, live_dir
 
 _NO_CUDA_BEFORE_FORK = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
@@ -84,7 +85,7 @@ class Child:
         """Kills it and removes what it wrote."""
         self.kill()
         os.close(self.log_fd)
-        shutil.rmtree(self.private_dir, ignore_errors=True)
+        remove(self.private_dir)
 
     def resident_bytes(self, *, peak: bool = False) -> int:
         """Memory that the process holds now, or held at most; 0 once it is gone."""
@@ -179,18 +180,24 @@ class Zygote:
         with self._changed:
             return [child for child in self._children.values() if not child.ended.is_set()]
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether it ended by itself, which only somebody outside can bring about; its children are then gone too."""
+        return self._dead
+
     def close(self) -> None:
         """Kills every child and the zygote."""
         for child in self.living():
             child.kill()
-        self._channel.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._channel.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        remove(self._home)
 
     def _await_ready(self) -> None:
         with self._changed:
@@ -220,6 +227,8 @@ class Zygote:
                 if not message:
                     self._dead = True
                     for child in self._children.values():
+                        with contextlib.suppress(ProcessLookupError):
+                            os.killpg(child.pid, signal.SIGKILL)  # what a build had started outlives its zygote
                         child.ended.set()
                     self._changed.notify_all()
                     return

@@ -150,6 +150,11 @@ class Judge:
         if self._is_gpu and verdict in (Verdict.RUNTIME_ERROR, Verdict.TIMEOUT):
             health.check(self._device, health.starter(self._zygote, self._device, fenced=self._fenced))
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether its zygote is gone, and with it every problem that was ready."""
+        return self._zygote.is_dead
+
     def close(self) -> None:
         """Ends everything that the judge started."""
         self._forget_sessions()
@@ -215,6 +220,8 @@ def main(descriptor: int, device: str, sandbox: str) -> None:
             say({"error": str(error), "problem": True})
         except (JudgeError, CandidateFailed) as error:
             say({"error": str(error)})
+        if judge.is_spent:
+            break
     judge.close()
 
 

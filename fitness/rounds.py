@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fitness import timing
 from fitness.calls import Call, CandidateFailed
+from fitness.draws import Draw
 from fitness.evaluation import JudgeError
-from fitness.session import Draw
 
 if TYPE_CHECKING:
     import torch
@@ -114,6 +114,11 @@ def paired(
                     continue
                 _keep(rounds, calls, len(batch), bench)
                 if _enough(rounds, plan, session.looks, time.monotonic() - started):
+                    if plan.is_checked:
+                        for last in feed.exam():
+                            calls = _round(bench, [runner, reference], last, order)
+                            session.compare(calls[0], calls[1], last, is_copied)
+                            rounds.draws += len(last)
                     return rounds
             if not plan.keep_process:
                 runner.close()

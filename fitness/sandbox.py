@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = ("S0", "S1", "S2", "S3")
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 1, 4, 38, 24
-_PR_SET_TIMERSLACK = 29
+_PR_SET_TIMERSLACK, _PR_SET_CHILD_SUBREAPER = 29, 36
 _FIRST_UID = 0x6B620000
 """User numbers for candidates when we run as root; far above any that a system hands out."""
 _SYSTEM_READ = (
@@ -143,6 +143,11 @@ def die_with_parent() -> None:
         os._exit(1)
 
 
+def adopt_orphans() -> None:
+    """Processes below the calling one whose parent ends become its own children: nobody leaves the tree."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def sleep_precisely() -> None:
     """Short sleeps of the calling thread end on time, not up to 50 us later (timer slack, prctl(2))."""
     _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -221,8 +226,11 @@ def _limit(policy: Policy) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (policy.file_bytes, policy.file_bytes))
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # when the machine's memory runs out the kernel takes candidates first
     if policy.uid is not None:  # the count is per user, and only here is the user the candidate's own
-        resource.setrlimit(resource.RLIMIT_NPROC, (256, 256))
+        tasks = 256 + 4 * (os.cpu_count() or 1)
+        resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
 
 
 def _drop_capabilities() -> None:

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import random
-import secrets
 import shutil
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness import timing, verify, wire
-from fitness.calls import Call, CandidateFailed, Limits, Runner
-from fitness.children import Child, Zygote
-from fitness.evaluation import Job, Verdict
+from fitness.calls import Call, Limits, Runner
+from fitness.children import Zygote
+from fitness.draws import SURPRISES, VERIFICATION, Draw, Pool, check, too_unstable
+from fitness.evaluation import Job
+from fitness.questions import OracleClient
 from fitness.sandbox import Policy, candidate_uid, live_dir
-from fitness.verify import Expected
 from fitness.wire import Layout, Segment
 from problems.inputs import FAMILIES
-from problems.problem import ProblemError
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
-VERIFICATION = ("own", "own", "normal", "wide", "sparse", "edge")
-"""Families of the draws that a candidate must pass before it is timed."""
 POOL_BYTES = 768 << 20
 MOST_DRAWS, FEWEST_DRAWS = 96, 4
-SURPRISES, SURPRISE_SHARE = 3, 0.15
-"""Batches of each family that is not timed, and how often one comes before a round."""
 POOL_DRAWS, FRESH_DRAWS = 20, 12
 """Draws per call of a batch; a duel's own pool is smaller, since only one candidate uses it."""
 SHORT_MS, BATCH_MS, MOST_CALLS = 2.0, 4.0, 8
 """A reference faster than SHORT_MS is timed in batches of about BATCH_MS (tier T1)."""
-FACTS_BYTES = 1 << 20
 NO_OP = """
 import torch
 class Model(torch.nn.Module):
@@ -61,79 +51,6 @@ BASELINES = {
 lie in memory that the next call overwrites."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """One set of fresh inputs, which no candidate has seen, and what must come out."""
-
-    family: str
-    inputs: list[torch.Tensor]
-    expected: list[Expected]
-
-
-def check(call: Call, batch: Sequence[Draw]) -> None:
-    """Raises CandidateFailed unless every output of the call is right."""
-    for outputs, draw in zip(call.outputs, batch, strict=True):
-        for index, (actual, expected) in enumerate(zip(outputs, draw.expected, strict=True)):
-            if not verify.is_right(actual, expected):
-                raise wrong(draw, index, verify.complaint(actual, expected), len(outputs))
-    for sample in call.samples:
-        if not verify.stretch_is_right(sample.values, batch[sample.call].expected[sample.output], sample.start):
-            raise too_late(batch[sample.call])
-
-
-def wrong(draw: Draw, index: int, complaint: str, outputs: int) -> CandidateFailed:
-    """The failure of one output."""
-    which = f"output {index} " if outputs > 1 else ""
-    return CandidateFailed(Verdict.WRONG_RESULT, f"{which}on a draw of family {draw.family}: {complaint}")
-
-
-def too_late(draw: Draw) -> CandidateFailed:
-    """The failure of an output that was right in the end, but not when the clock stopped."""
-    reason = f"an output on a draw of family {draw.family} was not there yet when the runner said it was done"
-    return CandidateFailed(Verdict.WRONG_RESULT, reason)
-
-
-def too_unstable(job: Job, share: float) -> ProblemError:
-    """The refusal of a problem whose reference is no measure."""
-    return ProblemError(
-        f"problem {job.problem}: the reference's own {job.precision} result is off by more than 1% from fp64 on "
-        f"{100 * share:.0f}% of its elements (random, or numerically unstable); it cannot judge"
-    )
-
-
-class Pool:
-    """Prepared batches on the CPU; a process sees each input at most once."""
-
-    def __init__(self, draws: Sequence[Draw], surprises: Sequence[Sequence[Draw]], calls: int) -> None:
-        """`surprises`: batches of the families that are not timed."""
-        self._draws, self._surprises, self._calls = list(draws), list(surprises), calls
-
-    def batches(self, order: random.Random) -> Iterator[tuple[Sequence[Draw], bool]]:
-        """All batches in a new order, for one process, and whether their times count.
-
-        Before any round a surprise is as likely as before any other: whoever is careful only where it expects to be
-        examined is caught. It ends when a new process is needed, which is also when a surprise is due and none is left.
-        """
-        order.shuffle(self._draws)
-        order.shuffle(self._surprises)
-        left = iter(self._surprises)
-        for first in range(0, len(self._draws) - self._calls + 1, self._calls):
-            if self._surprises and order.random() < SURPRISE_SHARE:
-                surprise = next(left, None)
-                if surprise is None:
-                    return
-                yield surprise[: self._calls], False
-            yield self._draws[first : first + self._calls], True
-
-    def slow_down(self, window_ms: float) -> None:
-        """Batches are small here: nothing to change for a slow candidate."""
-
-    @property
-    def rounds(self) -> int:
-        """Batches that one process can be given."""
-        return len(self._draws) // self._calls
-
-
 class Session:
     """A problem made ready: all that is expensive and the same for each of its candidates."""
 
@@ -154,7 +71,7 @@ class Session:
         self._source.write_text(job.problem_source)
         self._source.chmod(0o644)
         policy = private_policy((str(self._dir),), fenced=fenced)
-        self._oracle = _OracleClient(zygote, str(self._source), job.precision, policy, self.limits)
+        self._oracle = OracleClient(zygote, str(self._source), job.precision, policy, self.limits)
         self.facts = self._oracle.facts
         self.inputs = [Layout.from_json(entry) for entry in self.facts["inputs"] if "shape" in entry]
         self.outputs = [Layout.from_json(entry) for entry in self.facts["outputs"]]
@@ -342,85 +259,6 @@ class Session:
         held = sum(layout.nbytes for layout in (*self.inputs, *self.outputs))
         fits = max(1, min(POOL_BYTES // max(1, 8 * held), wire.MAX_REPLY_OUTPUTS // max(1, len(self.outputs))))
         return max(1, min(MOST_CALLS, fits, round(BATCH_MS / self.pilot_ms)))
-
-
-class _OracleClient:
-    """The process that runs the problem's own code, seen from the judge."""
-
-    def __init__(self, zygote: Zygote, problem_path: str, precision: str, policy: Policy, limits: Limits) -> None:
-        self._limits = limits
-        self._transfer_fd = os.memfd_create("kb-transfer", os.MFD_CLOEXEC)
-        facts_fd = os.memfd_create("kb-facts", os.MFD_CLOEXEC)
-        go_read, self._go = os.pipe2(os.O_CLOEXEC)
-        self._done, done_write = os.pipe2(os.O_CLOEXEC)
-        descriptors = [go_read, done_write, self._transfer_fd, facts_fd]
-        spec = {"problem_path": problem_path, "precision": precision}
-        self._child: Child = zygote.spawn("oracle", spec, policy, descriptors)
-        os.close(go_read)
-        os.close(done_write)
-        self._await("loading the problem")
-        self._ask(wire.DESCRIBE, 0, "describing its inputs")
-        self.facts = json.loads(os.pread(facts_fd, FACTS_BYTES, 0))
-        os.close(facts_fd)
-        self._segment: Segment | None = None
-
-    def state(self, layouts: Sequence[Layout]) -> list[torch.Tensor]:
-        """The varied weights; valid until the next request."""
-        segment = self._room(wire.offsets(layouts)[1])
-        self._ask(wire.STATE, 0, "giving its weights")
-        return segment.tensors(layouts)
-
-    def draw(
-        self, family: str, is_copied: bool, inputs: Sequence[Layout], outputs: Sequence[Layout]
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
-        """Fresh inputs, their fp32 and their fp64 results; valid until the next request."""
-        wide = [_widened(layout) for layout in outputs]
-        after_inputs = wire.offsets(inputs)[1]
-        after_narrow = after_inputs + wire.offsets(outputs)[1]
-        segment = self._room(after_narrow + wire.offsets(wide)[1])
-        argument = FAMILIES.index(family) | (wire.COPIED if is_copied else 0)
-        self._ask(wire.DRAW, argument, f"computing a draw of family {family}")
-        return segment.tensors(inputs), segment.tensors(outputs, after_inputs), segment.tensors(wide, after_narrow)
-
-    def close(self) -> None:
-        self._child.discard()
-        for descriptor in (self._go, self._done, self._transfer_fd):
-            os.close(descriptor)
-
-    def _room(self, nbytes: int) -> Segment:
-        if self._segment is None or self._segment.nbytes < nbytes:
-            os.ftruncate(self._transfer_fd, nbytes)
-            self._segment = Segment(descriptor=self._transfer_fd)
-        return self._segment
-
-    def _ask(self, operation: int, argument: int, doing: str) -> None:
-        try:
-            os.write(self._go, wire.GO.pack(operation, argument, secrets.token_bytes(16)))
-        except BrokenPipeError:
-            pass
-        self._await(doing)
-
-    def _await(self, doing: str) -> None:
-        deadline = time.monotonic() + self._limits.timeout_s
-        body = wire.read_exactly(self._done, wire.REPLY_BYTES, deadline)
-        if body is None:
-            self._child.kill()
-            raise ProblemError(f"the problem took longer than {self._limits.timeout_s:g} s at {doing}")
-        if not body:
-            self._child.ended.wait(5)
-            raise ProblemError(f"the problem's process {self._child.death()} at {doing}: {self._last_line()}")
-        reply = wire.unpack_reply(body)
-        if reply.kind == wire.FAILED:
-            raise ProblemError(f"the problem failed at {doing}: {reply.text}")
-
-    def _last_line(self) -> str:
-        lines = self._child.log().strip().splitlines()
-        return lines[-1] if lines else "it printed nothing"
-
-
-def _widened(layout: Layout) -> Layout:
-    is_floating = "float" in layout.dtype
-    return Layout(layout.shape, layout.stride, "float64" if is_floating else layout.dtype)
 
 
 _slots = iter(range(1 << 62))

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from fitness import timing, verify
 from fitness.calls import CandidateFailed, Runner
+from fitness.draws import Draw, check
 from fitness.evaluation import Job, Verdict
 from fitness.rounds import FEWEST_ROUNDS, Bench, Plan, Rounds, paired
-from fitness.session import Draw, Session, check
+from fitness.session import Session
 from fitness.verify import Errors
 
 if TYPE_CHECKING:

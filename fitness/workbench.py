@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +29,8 @@ from problems.problem import ProblemError
 ANSWER_TIMEOUT_S = 1_800.0
 """Longest time for one measurement, baselines with torch.compile included."""
 START_TIMEOUT_S = 180.0
+STOPPED_TIMEOUT_S = 30.0
+"""A judge that was stopped (SIGSTOP) for this long is given up."""
 FENCED_LEVELS = ("S2", "S3")
 _PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 """The judge's own worker threads sleep at once after each operation; spinning, they would disturb the next window."""
@@ -83,8 +87,8 @@ class Workbench:
         self._device, self._sandbox = device, sandbox
         self._measuring = threading.Lock()
         self._channel: socket.socket | None = None
-        self._zygote = Zygote(1, device)
-        self._builder = Builder(self._zygote, fenced=sandbox != "none", stands_still=device == "cpu", arch=arch)
+        self._guard, self._arch = threading.Lock(), arch
+        self._start_builder()
         self.sandbox_level = ""
         """Measured by attack when the judge starts; empty before the first measurement."""
 
@@ -97,7 +101,17 @@ class Workbench:
             with self._measuring:
                 if self._channel is None:
                     self._start_judge()
-        return self._builder.build(job)
+        with self._guard:
+            if self._zygote.is_dead:
+                self._zygote.close()
+                self._start_builder()
+            builder = self._builder
+        return builder.build(job)
+
+    def _start_builder(self) -> None:
+        self._zygote = Zygote(1, self._device)
+        is_cpu = self._device == "cpu"
+        self._builder = Builder(self._zygote, fenced=self._sandbox != "none", stands_still=is_cpu, arch=self._arch)
 
     def measure(self, job: Job, artifact: Artifact) -> Evaluation:
         """The judge's evaluation of a built candidate; one at a time per device.
@@ -137,13 +151,18 @@ class Workbench:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._measuring:
+            if self._channel is not None and self._judge.poll() is not None:
+                self._drop_judge()  # it died between two measurements
             if self._channel is None:
                 self._start_judge()
             assert self._channel is not None
             try:
                 self._channel.sendall(json.dumps(request).encode() + b"\n")
                 answer = self._listen(ANSWER_TIMEOUT_S)
-            except (OSError, JudgeError):
+            except OSError as error:
+                self._drop_judge()
+                raise JudgeError(f"the judge process died ({error}); the next measurement starts a new one") from error
+            except JudgeError:
                 self._drop_judge()
                 raise
         if "error" in answer:
@@ -169,17 +188,31 @@ class Workbench:
 
     def _read(self, timeout_s: float) -> dict[str, Any]:
         assert self._channel is not None
-        readable, _, _ = select.select([self._channel], [], [], timeout_s)
+        readable = self._wait(timeout_s)
         line = ""
         if readable:
             with contextlib.suppress(ValueError, OSError):  # closed by another thread
                 line = self._lines.readline()
         if not line:
             raise JudgeError(
-                f"the judge process {'died' if readable else f'gave no answer within {timeout_s:.0f} s'}; "
+                f"the judge process {'died' if readable else f'stood still or was silent for {timeout_s:.0f} s'}; "
                 "nothing was recorded for this candidate, and the next measurement starts a new judge"
             )
         return json.loads(line)
+
+    def _wait(self, timeout_s: float) -> bool:
+        """Whether the judge says something in time; gives up early on one that somebody stopped and left so."""
+        assert self._channel is not None
+        deadline = time.monotonic() + timeout_s
+        running_at = time.monotonic()
+        while (now := time.monotonic()) < deadline and now < running_at + STOPPED_TIMEOUT_S:
+            if select.select([self._channel], [], [], 1.0)[0]:
+                return True
+            with contextlib.suppress(OSError):
+                stat = Path(f"/proc/{self._judge.pid}/stat").read_text()
+                if stat[stat.rindex(")") + 2] not in "Tt":
+                    running_at = time.monotonic()
+        return False
 
     def _start_judge(self) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="judge-", dir=live_dir())

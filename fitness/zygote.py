@@ -20,11 +20,12 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 import warnings
 from typing import Any
 
-from fitness.sandbox import Policy, clean_environment, confine
+from fitness.sandbox import Policy, adopt_orphans, clean_environment, confine
 
 MAX_REQUEST = 4 << 20
 MAX_DESCRIPTORS = 8
@@ -49,6 +50,7 @@ def main(descriptor: int, device: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel.send(json.dumps({"ready": os.getpid()}).encode())
     children: set[int] = set()
+    adopt_orphans()
     while True:
         readable, _, _ = select.select([channel.fileno(), wake_read], [], [])
         if wake_read in readable:
@@ -56,8 +58,7 @@ def main(descriptor: int, device: str) -> None:
             _reap(channel, children)
         if channel.fileno() in readable and not _serve(channel, children):
             break
-    for pid in children:
-        _kill_group(pid)
+    _end_all(children)
 
 
 def _import_torch() -> None:
@@ -135,17 +136,34 @@ def _tidy(passed: list[int]) -> list[int]:
 
 
 def _reap(channel: socket.socket, children: set[int]) -> None:
-    while children:
+    """Reports the children that ended; what they had started falls to us when they end, and is reaped too."""
+    while True:
         try:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
             return
+        if pid not in children:
+            continue
         children.discard(pid)
         _kill_group(pid)  # whatever the child left in its process group
         note = {"ended": pid, "status": status, "max_rss_bytes": usage.ru_maxrss * 1024}
         channel.send(json.dumps(note).encode())
+
+
+def _end_all(children: set[int]) -> None:
+    """Kills and reaps the children and, round by round, whatever of theirs has fallen to us."""
+    for pid in children:
+        _kill_group(pid)
+    deadline = time.monotonic() + 1.0
+    with contextlib.suppress(ChildProcessError, FileNotFoundError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                with open(f"/proc/self/task/{os.getpid()}/children") as file:
+                    for pid in map(int, file.read().split()):
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(0.01)
 
 
 def _kill_group(pid: int) -> None:

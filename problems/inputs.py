@@ -10,6 +10,9 @@ problem's own inputs only by accident of their distribution fails on at least on
 | wide | +-2**u, u uniform in [-20, 20] in fp32, fp64 and bf16, in [-7, 4] in fp16 |
 | sparse | 0 with probability 7/8, else Student's t with 2 degrees of freedom, clipped |
 | edge | one of EDGES, each equally likely |
+| spikes | standard normal, but for one in 2**17 (one at least), which is +-2**u, u uniform in [6, 12], in fp16 [2, 4] |
+
+A sample of the elements tells the first five apart; nothing but a look at every element tells spikes from normal.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 _PART = 1 << 26
 """Elements drawn at once: temporaries then cost little beside a tensor of several GiB."""
 
-FAMILIES = ("own", "normal", "wide", "sparse", "edge")
+FAMILIES = ("own", "normal", "wide", "sparse", "edge", "spikes")
 
 EDGES = (0.0, -0.0, 1.0, -1.0, "tiny", "-tiny", "eps", 0.5, "large", "-large")
 """Values of the edge family: `tiny` is the smallest normal number, `eps` the spacing at 1, and `large`
@@ -128,9 +131,24 @@ def _fill_edge(flat: torch.Tensor, finfo: torch.finfo, generator: torch.Generato
     return table[chosen]
 
 
+def _fill_spikes(flat: torch.Tensor, finfo: torch.finfo, generator: torch.Generator) -> torch.Tensor:
+    import torch
+
+    high = min(12, round(math.log2(finfo.max) / 4))
+    flat.normal_(generator=generator)
+    count = max(1, flat.numel() >> 17)
+    places = torch.randint(flat.numel(), (count,), generator=generator, device=flat.device)
+    size = (
+        torch.empty(count, dtype=flat.dtype, device=flat.device).uniform_(high / 2, high, generator=generator).exp2_()
+    )
+    flat[places] = size.copysign_(flat[places])
+    return flat
+
+
 _FILLERS: dict[str, Callable[..., torch.Tensor]] = {
     "normal": _fill_normal,
     "wide": _fill_wide,
     "sparse": _fill_sparse,
     "edge": _fill_edge,
+    "spikes": _fill_spikes,
 }

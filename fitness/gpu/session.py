@@ -7,14 +7,9 @@ reference's of the same round; what is not near enough to that is decided by the
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
-import os
 import random
-import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,26 +17,17 @@ from typing import TYPE_CHECKING, Any
 from fitness import verify, wire
 from fitness.builder import routes_of
 from fitness.calls import Call, Limits
-from fitness.children import Child, Zygote
+from fitness.children import Zygote
+from fitness.draws import VERIFICATION, Draw, too_late, too_unstable, wrong
 from fitness.evaluation import Job, JudgeError
 from fitness.gpu.calls import GpuRunner, new_runner
 from fitness.gpu.memory import DeviceError, DeviceMemory
-from fitness.session import (
-    BASELINES,
-    COMPILE_FILE_BYTES,
-    FACTS_BYTES,
-    SURPRISE_SHARE,
-    VERIFICATION,
-    Draw,
-    private_policy,
-    too_late,
-    too_unstable,
-    wrong,
-)
+from fitness.gpu.oracle import GpuOracle, Stream
+from fitness.questions import widened
+from fitness.sandbox import live_dir
+from fitness.session import BASELINES, COMPILE_FILE_BYTES, private_policy
 from fitness.verify import Nearness
 from fitness.wire import Layout
-from problems.inputs import FAMILIES
-from problems.problem import ProblemError
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +41,6 @@ SLOTS_SHARE = 0.4
 HOST_MS, JITTER_MS = 0.06, 0.01
 SURPRISES_CHECKED = 2
 """Calls of a batch of a family that is not timed that the oracle looks at."""
-SLOW_WINDOW_MS = 200.0
 TOGETHER_BYTES = 256 << 20
 """Outputs of this many bytes are compared at once."""
 CACHED_BYTES = 8 << 30
@@ -71,8 +56,6 @@ class GpuSession:
     looks = LOOKS
     warm_rounds = 1
     """Untimed rounds: memory for the outputs of a whole batch is taken in them."""
-    rounds = 1 << 30
-    """Batches that one process can be given: inputs never come again."""
 
     def __init__(self, zygote: Zygote, job: Job, *, fenced: bool, fixed_ms: float) -> None:
         """Loads the problem and times the reference roughly.
@@ -80,10 +63,12 @@ class GpuSession:
         `fixed_ms`: what a window costs around the work. Raises ProblemError when the problem's own code fails or cannot
         judge, JudgeError when the card is too small for it.
         """
+        import torch
+
         self._zygote, self.job, self._fenced, self._fixed_ms = zygote, job, fenced, fixed_ms
         self._device = job.device
-        self.limits = Limits(max(job.timeout_s, 60.0), 2 * job.memory_bytes, _total_bytes(self._device))
-        self._dir = Path(tempfile.mkdtemp(prefix="problem-", dir=_live_dir()))
+        self.limits = Limits(max(job.timeout_s, 60.0), 2 * job.memory_bytes, torch.cuda.mem_get_info(self._device)[1])
+        self._dir = Path(tempfile.mkdtemp(prefix="problem-", dir=live_dir()))
         self._dir.chmod(0o711)
         self._source = self._dir / "problem.py"
         self._source.write_text(job.problem_source)
@@ -91,7 +76,7 @@ class GpuSession:
         self._memories: dict[str, DeviceMemory] = {}
         self._references: dict[bool, GpuRunner] = {}
         self._verification: dict[bool, list[Draw]] = {}
-        self._oracle = _Oracle(zygote, str(self._source), job, self._policy((str(self._dir),)), self.limits)
+        self._oracle = GpuOracle(zygote, str(self._source), job, self._policy((str(self._dir),)), self.limits)
         try:
             self._make_ready()
         except BaseException:
@@ -130,10 +115,10 @@ class GpuSession:
         self._verification[is_copied] = list(draws)
         return self._verification[is_copied]
 
-    def feed(self, is_copied: bool, plan_calls: int, *, fresh: bool) -> _Stream:
+    def feed(self, is_copied: bool, plan_calls: int, *, fresh: bool) -> Stream:
         """Where the timed rounds get their inputs: always fresh."""
         del fresh
-        return _Stream(self, is_copied, plan_calls)
+        return Stream(self, is_copied, plan_calls)
 
     def compare(self, theirs: Call, ours: Call, batch: Sequence[Draw], is_copied: bool) -> None:
         """Raises CandidateFailed unless every output of the candidate's call is right and was so in time."""
@@ -292,7 +277,7 @@ class GpuSession:
 
     def _expected(self, slot: int, is_copied: bool, *, clone: bool) -> list[verify.Expected]:
         """What the oracle says about the inputs in one slot."""
-        wide_layouts = [_widened(layout) for layout in self.outputs]
+        wide_layouts = [widened(layout) for layout in self.outputs]
         self._give("results", self._output_bytes + wire.offsets(wide_layouts)[1])
         self._oracle.exact(slot, is_copied)
         results = self._memories["results"]
@@ -420,109 +405,3 @@ def _are_near(theirs: Call, ours: Call, slots: range, nearness: Sequence[Nearnes
         elif not verify.is_near(torch.stack(actual), torch.stack(reference), near):
             return False
     return True
-
-
-class _Stream:
-    """Batches of fresh inputs without end."""
-
-    rounds = GpuSession.rounds
-
-    def __init__(self, session: GpuSession, is_copied: bool, calls: int) -> None:
-        self._session, self._calls = session, calls
-        self._families, self._others = session.timed_families(is_copied), session.other_families(is_copied)
-
-    def batches(self, order: random.Random) -> Iterator[tuple[list[Draw], bool]]:
-        """Timed families in turn, and whether a batch's time counts: at places that nobody can foresee comes a batch of
-        another family, so whoever is careful only where it expects to be examined is caught."""
-        turn = order.randrange(len(self._families))
-        for number in itertools.count():
-            if self._others and order.random() < SURPRISE_SHARE:
-                yield self._session.new_batch(order.choice(self._others), self._calls), False
-            yield self._session.new_batch(self._families[(turn + number) % len(self._families)], self._calls), True
-
-    def slow_down(self, window_ms: float) -> None:
-        """Fewer calls in a window for a candidate that is much slower than the reference."""
-        if window_ms > SLOW_WINDOW_MS:
-            self._calls = max(1, int(self._calls * SLOW_WINDOW_MS / window_ms))
-
-
-class _Oracle:
-    """The process that runs the problem's own code, seen from the judge."""
-
-    def __init__(self, zygote: Zygote, problem_path: str, job: Job, policy: Any, limits: Limits) -> None:
-        self._limits = limits
-        self._facts_fd = os.memfd_create("kb-facts", os.MFD_CLOEXEC)
-        os.ftruncate(self._facts_fd, FACTS_BYTES)
-        go_read, self._go = os.pipe2(os.O_CLOEXEC)
-        self._done, done_write = os.pipe2(os.O_CLOEXEC)
-        spec = {"problem_path": problem_path, "device": job.device, "precision": job.precision}
-        self._child: Child = zygote.spawn("gpu_oracle", spec, policy, [go_read, done_write, self._facts_fd])
-        os.close(go_read)
-        os.close(done_write)
-        self._is_started = False
-
-    def describe(self) -> dict[str, Any]:
-        """Layouts and plain values."""
-        self._await("loading the problem")
-        self.ask(wire.DESCRIBE, 0, "describing its inputs")
-        return json.loads(os.pread(self._facts_fd, FACTS_BYTES, 0).decode().rstrip("\0 "))
-
-    def map(self, handles: dict[str, bytes]) -> None:
-        """Gives it memory of ours to write to."""
-        text = json.dumps({name: handle.hex() for name, handle in handles.items()})
-        os.pwrite(self._facts_fd, text.encode().ljust(1 << 16), 0)
-        self.ask(wire.MAP, 0, "opening the judge's memory")
-
-    def inputs(self, family: str, calls: int) -> None:
-        """Writes a batch of fresh inputs."""
-        self.ask(wire.INPUTS, FAMILIES.index(family) | calls << 17, f"drawing inputs of family {family}")
-
-    def exact(self, slot: int, is_copied: bool) -> None:
-        """Writes its results and fp64 results on the inputs in one slot."""
-        self.ask(wire.EXACT, slot << 17 | (wire.COPIED if is_copied else 0), "computing exact results")
-
-    def ask(self, operation: int, argument: int, doing: str) -> None:
-        """One order, and its end."""
-        try:
-            os.write(self._go, wire.GO.pack(operation, argument, secrets.token_bytes(16)))
-        except BrokenPipeError:
-            pass
-        self._await(doing)
-
-    def close(self) -> None:
-        """Ends it."""
-        self._child.discard()
-        for descriptor in (self._go, self._done, self._facts_fd):
-            os.close(descriptor)
-
-    def _await(self, doing: str) -> None:
-        body = wire.read_exactly(self._done, wire.REPLY_BYTES, time.monotonic() + self._limits.timeout_s)
-        if body is None:
-            self._child.kill()
-            raise ProblemError(f"the problem took longer than {self._limits.timeout_s:g} s at {doing}")
-        if not body:
-            self._child.ended.wait(5)
-            lines = self._child.log().strip().splitlines() or ["it printed nothing"]
-            raise ProblemError(f"the problem's process {self._child.death()} at {doing}: {lines[-1]}")
-        reply = wire.unpack_reply(body)
-        if reply.kind != wire.FAILED:
-            return
-        if "out of memory" in reply.text.lower():
-            raise JudgeError(f"the card is too small for the problem's own code at {doing}: {reply.text}")
-        raise ProblemError(f"the problem failed at {doing}: {reply.text}")
-
-
-def _widened(layout: Layout) -> Layout:
-    return Layout(layout.shape, layout.stride, "float64" if "float" in layout.dtype else layout.dtype)
-
-
-def _total_bytes(device: str) -> int:
-    import torch
-
-    return torch.cuda.mem_get_info(device)[1]
-
-
-def _live_dir() -> Path:
-    from fitness.sandbox import live_dir
-
-    return live_dir()

@@ -121,3 +121,13 @@ def test_edge_takes_every_edge_about_equally_often(dtype):
     zeros = values == 0
     assert torch.allclose(counts[~zeros].double(), torch.tensor(1e4).double(), rtol=0.1)
     assert abs(int(counts[zeros]) - 20_000) < 2_000
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_spikes_are_normal_but_for_a_few_that_a_sample_does_not_show(dtype):
+    (drawn,) = draw([torch.rand(1 << 19, dtype=torch.float32).to(dtype)], "spikes", 3)
+    high = drawn.abs() > 7 if dtype != torch.float16 else drawn.abs() > 5.5
+    assert 1 <= int(high.sum()) <= 4
+    assert abs(drawn[~high].double().std() - 1) < 0.01
+    small, *_ = draw([torch.rand(8, dtype=torch.float32).to(dtype)], "spikes", 3)
+    assert small.abs().max() > 3.9
