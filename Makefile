@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := demo
 DEMO_PROBLEM := bias_gelu_residual_rmsnorm
 
-.PHONY: all demo test test-all check fix bench suite clean
+.PHONY: all demo test test-all check fix bench suite adversarial gpu clean
 
 all: check test
 
@@ -48,6 +48,17 @@ suite: $(VENV)/.ready
 bench: $(VENV)/.ready
 	$(BIN)/python -m experiments.bench.extension_build
 	$(BIN)/python -m experiments.bench.kill
+
+# Every hostile kernel and its honest twin, twenty times: about half an hour on a quiet machine.
+adversarial: $(VENV)/.ready
+	$(BIN)/python -m experiments.adversarial.run --device cpu --backend cpp --times 20 --out experiments/results/adversarial_cpp.json
+	$(BIN)/python -m experiments.host --device cpu --out experiments/results/host_cpu.json
+
+# On a machine with an NVIDIA GPU and nvcc; PYTHON must be one that has torch with CUDA, Triton and pytest.
+gpu:
+	$(PYTHON) -m pytest -q -m gpu
+	$(PYTHON) -m experiments.host --device cuda:0 --out experiments/results/host_gpu.json
+	$(PYTHON) -m experiments.adversarial.run --device cuda:0 --backend cuda --backend triton --times 20 --out experiments/results/adversarial_gpu.json
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist

@@ -72,6 +72,12 @@ class Artifact:
     failure: Evaluation | None = None
 
 
+NICENESS = 10
+"""Of builds: what launches kernels on a GPU at the same time goes first."""
+MEASURING_CORES = 4
+"""Left free where builds go on during timed rounds: for the judge, two runners and the problem's process."""
+
+
 class Builder:
     """Builds candidates, several at once, from any thread."""
 
@@ -84,7 +90,8 @@ class Builder:
         self._zygote, self._fenced, self._stands_still, self._arch = zygote, fenced, stands_still, arch
         self._root = state_dir() / "builds"
         self._root.mkdir(mode=0o711, exist_ok=True)
-        self._pool = Pool(len(os.sched_getaffinity(0)), quota.memory_left_bytes())
+        cores = len(os.sched_getaffinity(0))
+        self._pool = Pool(cores if stands_still else max(1, cores - MEASURING_CORES), quota.memory_left_bytes())
         self._running = threading.Event()
         self._running.set()
         self._paused_s = 0.0
@@ -144,6 +151,8 @@ class Builder:
         try:
             policy = dataclasses.replace(self._prepare(work, job, bridge), gpu=gpu)
             child = self._zygote.spawn("build", self._spec(work, job), policy)
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, child.pid, NICENESS)
             try:
                 spent, failure = self._supervise(child, job)
                 failure = failure or self._failure(child, work)

@@ -122,6 +122,7 @@ class ModelProcess:
     ) -> None:
         self._limits, self._is_closed = limits, False
         self._at_rest: dict[str, tuple[int, int, int]] = {}
+        self._bound_to: dict[str, set[int]] = {}
         go_read, self._go = os.pipe2(os.O_CLOEXEC)
         self._done, done_write = os.pipe2(os.O_CLOEXEC)
         self.child: Child = zygote.spawn(entry, spec, policy, [go_read, done_write, *descriptors])
@@ -154,12 +155,30 @@ class ModelProcess:
             if self.child.ended.wait(0.5):
                 raise self._death("between two calls")
             raise CandidateFailed(Verdict.CONTRACT, "the process could not be stopped within 1 s of its answer")
-        self._at_rest = self._thread_ns()
+
+    def _put_to_rest(self) -> None:
+        """Stops it and notes how its threads stand: not while the clock runs, since that takes a while."""
+        self._freeze()
+        self._note_rest()
+
+    def _note_rest(self) -> None:
+        self._at_rest, self._bound_to = self._thread_ns(), self._bindings()
 
     def _check_rest(self) -> None:
-        """CandidateFailed when a thread has run since the process was stopped: a signal to itself would do that."""
+        """CandidateFailed when a thread has run since the process was stopped, which a signal to itself would bring
+        about, or was bound to other CPUs, which a candidate could do to the reference under the same user."""
         if self._thread_ns() != self._at_rest:
             raise CandidateFailed(Verdict.CONTRACT, "it ran while it was stopped: it must not wake itself up")
+        if self._bindings() != self._bound_to:
+            raise CandidateFailed(Verdict.CONTRACT, "threads of a stopped process were bound to other CPUs")
+
+    def _bindings(self) -> dict[str, set[int]]:
+        """The CPUs that each thread may use."""
+        found: dict[str, set[int]] = {}
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for task in os.listdir(f"/proc/{self.child.pid}/task"):
+                found[task] = os.sched_getaffinity(int(task))
+        return found
 
     def _thread_ns(self) -> dict[str, tuple[int, int, int]]:
         """Per thread: how long it computed and waited in the run queue [ns], and how often it ran (schedstat)."""
@@ -242,7 +261,7 @@ class Runner(ModelProcess):
             self.code = ready.code
             self._forget_peak()
             self.resident_when_ready = self.child.resident_bytes()
-            self._freeze()
+            self._put_to_rest()
         except BaseException:
             self.close()
             raise
@@ -264,6 +283,7 @@ class Runner(ModelProcess):
         reply = self._await(wire.DONE, "a forward call")
         self._freeze()
         window_ns = time.perf_counter_ns() - started
+        self._note_rest()
         waited = self._run_queue_ns() - waited
         self._hide_inputs()
         outputs = self._fetch(reply.outputs, len(batch))
@@ -271,7 +291,7 @@ class Runner(ModelProcess):
         self._tell(wire.RELEASE, 0)
         self._await(wire.RELEASED, "letting go of the outputs")
         self._settle()
-        self._freeze()
+        self._put_to_rest()
         share = waited / (window_ns * (os.cpu_count() or 1))
         return Call(window_ns / 1e6, outputs, share)
 

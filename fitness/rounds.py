@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fitness import timing
 from fitness.calls import Call, CandidateFailed
 from fitness.draws import Draw
-from fitness.evaluation import JudgeError
+from fitness.evaluation import JudgeError, Verdict
 
 if TYPE_CHECKING:
     import torch
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from fitness.gpu.session import GpuSession
     from fitness.session import Session
 
-TIMED_S = 1.5
-"""Timed rounds of one candidate stop after this long, once FEWEST_ROUNDS are in."""
 FEWEST_ROUNDS = 10
 PATIENCE = 8
-"""This many times TIMED_S, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
+"""This many times the session's `timed_s`, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
 MOST_TAKEN_OFF = 0.08
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window."""
@@ -113,7 +111,7 @@ def paired(
                     rounds.draws += len(batch)
                     continue
                 _keep(rounds, calls, len(batch), bench)
-                if _enough(rounds, plan, session.looks, time.monotonic() - started):
+                if _enough(rounds, plan, session, time.monotonic() - started):
                     if plan.is_checked:
                         for last in feed.exam():
                             calls = _round(bench, [runner, reference], last, order)
@@ -139,7 +137,7 @@ def _round(
         try:
             calls[side] = sides[side].call(inputs, bench.flush)
         except CandidateFailed as failure:
-            if side == 0:
+            if side == 0 or failure.verdict is Verdict.CONTRACT:  # the reference breaks no contract by itself
                 raise
             raise JudgeError(f"the reference failed between two calls of the candidate: {failure.reason}") from failure
     return [calls[0], calls[1]]
@@ -155,9 +153,10 @@ def _keep(rounds: Rounds, calls: list[Call], count: int, bench: Bench) -> None:
     rounds.reference_ms.append(bench.share(ours.window_ms) / count)
 
 
-def _enough(rounds: Rounds, plan: Plan, looks: Sequence[int], spent_s: float) -> bool:
+def _enough(rounds: Rounds, plan: Plan, session: Session | GpuSession, spent_s: float) -> bool:
     if rounds.kept >= plan.most_rounds:
         return True
-    if spent_s > TIMED_S and (rounds.kept >= min(FEWEST_ROUNDS, looks[0]) or spent_s > PATIENCE * TIMED_S):
+    fewest = min(FEWEST_ROUNDS, session.looks[0])
+    if spent_s > session.timed_s and (rounds.kept >= fewest or spent_s > PATIENCE * session.timed_s):
         return True
-    return rounds.kept > 0 and timing.may_stop(rounds.kernel_ms, rounds.reference_ms, plan.incumbent_ms, looks)
+    return rounds.kept > 0 and timing.may_stop(rounds.kernel_ms, rounds.reference_ms, plan.incumbent_ms, session.looks)

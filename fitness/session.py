@@ -55,6 +55,8 @@ class Session:
     """A problem made ready: all that is expensive and the same for each of its candidates."""
 
     looks = timing.LOOKS
+    timed_s = 1.5
+    """Timed rounds of one candidate stop after this long, once enough of them are in."""
     warm_rounds = 3
     """Untimed rounds of every new process: heap, page tables and thread pools fill up in them."""
 

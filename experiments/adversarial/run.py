@@ -24,6 +24,7 @@ import click
 from experiments.adversarial import catalogue, counting
 from experiments.adversarial.catalogue import Kernel
 from experiments.adversarial.counting import Outcome
+from experiments.adversarial.journal import Journal, OutOfTime
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from fitness.machine import device_name, judge_sha256
 from fitness.workbench import Workbench
@@ -91,20 +92,27 @@ def judge_all(
     device: str,
     times: int,
     *,
-    fresh: bool = False,
+    turn: int = 0,
+    journal: Journal | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Judges every kernel `times` times into the tally: problem by problem, each repetition in a new random order."""
+    """Judges every kernel `times` times into the tally: problem by problem, each repetition in a new random order.
+
+    Odd turns are judged on timed inputs made for them alone. Raises OutOfTime when the journal's time is over.
+    """
+    journal = journal or Journal()
     order = random.SystemRandom()
     tasks = {(kernel.problem, kernel.backend, kernel.precision) for kernel in tally.kernels}
     for task in sorted(tasks):
         group = [k for k in tally.kernels if (k.problem, k.backend, k.precision) == task]
         started = time.monotonic()
-        for _ in range(times):
-            for kernel in order.sample(group, len(group)):
-                evaluation, requeued = judge(workbench, job_for(kernel, device, fresh=fresh))
+        for repetition in range(times):
+            owed = [k for k in group if journal.left(turn, k.key, times) >= times - repetition]
+            for kernel in order.sample(owed, len(owed)):
+                evaluation, requeued = judge(workbench, job_for(kernel, device, fresh=turn % 2 == 1))
                 tally.found[kernel.key].append(evaluation)
                 tally.requeued[kernel.key] += requeued
+                journal.add(turn, kernel.key, evaluation, requeued)
         say(f"{task[0]}: {len(group)} kernels, {times} times, {time.monotonic() - started:.0f} s")
 
 
@@ -152,23 +160,36 @@ def document(outcomes: Sequence[Outcome], figures: dict[str, Any], about: dict[s
 @click.option("--times", default=20, show_default=True, help="Repetitions of every kernel.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where to write the result as JSON.")
 @click.option("--only", "names", multiple=True, metavar="NAME", help="Only this kernel and its twin; may be repeated.")
+@click.option("--journal", "path", type=click.Path(path_type=Path), help="Every evaluation; a stopped run goes on.")
+@click.option("--limit-s", type=float, help="Stop judging after so many seconds.")
 @click.option("--sandbox", default="auto", show_default=True, type=click.Choice(["auto", "none"]))
 def main(
-    device: str, backends: tuple[str, ...], times: int, out: Path | None, names: tuple[str, ...], sandbox: str
+    device: str,
+    backends: tuple[str, ...],
+    times: int,
+    out: Path | None,
+    names: tuple[str, ...],
+    path: Path | None,
+    limit_s: float | None,
+    sandbox: str,
 ) -> None:
     """Judges the adversarial suite and says whether a single score was false."""
     say = lambda text: click.echo(text, err=True)  # noqa: E731
     started = time.monotonic()
     try:
-        tally = Tally(selected(backends, names))
-        level, devices = _judge_in_turn(tally, device, times, sandbox, say)
+        tally, journal = Tally(selected(backends, names)), Journal(path, limit_s)
+        for key, evaluation, requeued in journal.earlier():
+            tally.found[key].append(evaluation)
+            tally.requeued[key] += requeued
+        level, is_over = _judge_in_turn(tally, device, times, sandbox, journal, say)
     except (ValueError, JudgeError) as error:
         click.echo(f"run: {error}", err=True)
         sys.exit(2 if isinstance(error, ValueError) else 3)
     outcomes = tally.outcomes()
     figures = counting.totals(outcomes)
     click.echo(report(outcomes, figures))
-    about = {"device": device, "device_names": devices, "sandbox": level, "times": times}
+    devices = sorted({e.device_name for found in tally.found.values() for e in found if e.device_name})
+    about = {"device": device, "device_names": devices, "sandbox": level, "times": times, "is_complete": is_over}
     about["wall_s"] = round(time.monotonic() - started, 1)
     if out is not None:
         out.write_text(json.dumps(document(outcomes, figures, about), indent=1) + "\n")
@@ -176,9 +197,9 @@ def main(
 
 
 def _judge_in_turn(
-    tally: Tally, device: str, times: int, sandbox: str, say: Callable[[str], None]
-) -> tuple[str, list[str]]:
-    """Shares the repetitions among JUDGES new judges; returns the sandbox level and the devices' names."""
+    tally: Tally, device: str, times: int, sandbox: str, journal: Journal, say: Callable[[str], None]
+) -> tuple[str, bool]:
+    """Shares the repetitions among JUDGES new judges; returns the sandbox level and whether all were judged."""
     level = ""
     for turn in range(JUDGES):
         share = times * (turn + 1) // JUDGES - times * turn // JUDGES
@@ -188,9 +209,13 @@ def _judge_in_turn(
             started = time.monotonic()
             build_all(workbench, tally.kernels, device)
             say(f"judge {turn + 1}: {len(tally.kernels)} kernels built in {time.monotonic() - started:.0f} s")
-            judge_all(workbench, tally, device, share, fresh=turn % 2 == 1, say=say)
             level = workbench.sandbox_level
-    return level, sorted({e.device_name for found in tally.found.values() for e in found if e.device_name})
+            try:
+                judge_all(workbench, tally, device, share, turn=turn, journal=journal, say=say)
+            except OutOfTime:
+                say("out of time; the same command goes on")
+                return level, False
+    return level, True
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class GpuRunner(ModelProcess):
         try:
             self.code = self._await(wire.READY, "loading the module").code
             self._held_when_ready = self._most_held = self._held_bytes()
-            self._freeze()
+            self._put_to_rest()
         except BaseException:
             self.close()
             raise
@@ -84,7 +84,7 @@ class GpuRunner(ModelProcess):
         window_ns = time.perf_counter_ns() - started
         self._holds_outputs = True
         outputs = self._outputs(len(batch))
-        self._freeze()
+        self._put_to_rest()
         if not self._is_trusted:
             self._examine(batch)
         return Call(window_ns / 1e6, outputs, samples=samples)
@@ -127,7 +127,7 @@ class GpuRunner(ModelProcess):
         self.child.thaw()
         self._order(wire.RELEASE, 0)
         self._await(wire.RELEASED, "letting go of the outputs")
-        self._freeze()
+        self._put_to_rest()
 
     def _reveal(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None) -> None:
         """Writes the inputs while the process is stopped and nothing of its work is left on the device."""

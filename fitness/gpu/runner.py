@@ -44,8 +44,10 @@ def run(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
         operation, count, indices = message
         try:
             if operation == wire.RUN:
-                for slot in range(count):
-                    kept.append([tensor.contiguous() for tensor in as_outputs(forward(*inputs[slot]), spec["device"])])
+                results = [forward(*inputs[slot]) for slot in range(count)]
+                for result in results:
+                    kept.append([tensor.contiguous() for tensor in as_outputs(result, spec["device"])])
+                del results
                 torch.cuda.synchronize()
                 reply = wire.pack_reply(wire.DONE)
             elif operation in (wire.WHERE, wire.LIST):

@@ -36,7 +36,7 @@ WINDOW_MS = 8.0
 """A window holds calls for about this long, some twenty times what it costs around them."""
 MOST_CALLS = 512
 PILOT_CALLS = 16
-SLOTS_SHARE = 0.4
+SLOTS_SHARE = 0.6
 """Share of the free memory that all copies of a batch's inputs and outputs may take."""
 HOST_MS, JITTER_MS = 0.06, 0.01
 SURPRISES_CHECKED = 2
@@ -54,6 +54,8 @@ class GpuSession:
     """A problem made ready: all that is expensive and the same for each of its candidates."""
 
     looks = LOOKS
+    timed_s = 0.9
+    """As on the CPU (fitness/session.py); a round takes about a tenth of a second, most of it drawing and comparing."""
     warm_rounds = 1
     """Untimed rounds: memory for the outputs of a whole batch is taken in them."""
 
@@ -117,7 +119,11 @@ class GpuSession:
 
     def feed(self, is_copied: bool, plan_calls: int, *, fresh: bool) -> Stream:
         """Where the timed rounds get their inputs: always fresh."""
+        import torch
+
         del fresh
+        if not self._is_small:
+            torch.cuda.empty_cache()  # verification leaves several GiB
         return Stream(self, is_copied, plan_calls)
 
     def compare(self, theirs: Call, ours: Call, batch: Sequence[Draw], is_copied: bool) -> None:
@@ -311,9 +317,12 @@ class GpuSession:
             )
 
     def _fitting_calls(self) -> int:
+        """Calls of one window whose inputs (with the problem's process, candidate and reference) and outputs fit."""
         import torch
 
-        room = SLOTS_SHARE * torch.cuda.mem_get_info(self._device)[0]
+        torch.cuda.empty_cache()
+        aside = 3 * self._slot_bytes + 3 * self._output_bytes  # drawing, and the oracle's results
+        room = SLOTS_SHARE * (torch.cuda.mem_get_info(self._device)[0] - aside)
         return max(1, int(room / max(1, 3 * self._slot_bytes + 2 * self._output_bytes)))
 
     def _pilot(self) -> float:

@@ -115,9 +115,9 @@ def _module(name: str) -> Callable[[psutil.Process], bool]:
 
 
 def _program(bench: Workbench, name: str, *, of_judge: bool = False) -> psutil.Process:
-    """Our judge, our zygote, or the judge's."""
+    """The bench's judge, its zygote, or its judge's: the youngest, since other tests may have theirs."""
     parent = _program(bench, "fitness.judge") if of_judge else psutil.Process()
-    return next(child for child in parent.children() if name in child.cmdline())
+    return max((child for child in parent.children() if name in child.cmdline()), key=lambda child: child.create_time())
 
 
 def _is_gone(pid: int, within_s: float = 1.0) -> bool:
