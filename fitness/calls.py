@@ -168,6 +168,8 @@ class ModelProcess:
         """CandidateFailed when a thread has run since the process was stopped, which a signal to itself would bring
         about, or was bound to other CPUs, which a candidate could do to the reference under the same user."""
         if self._thread_ns() != self._at_rest:
+            if self.child.ended.wait(0.2):  # somebody killed it while it was frozen
+                raise self._death("between two calls")
             raise CandidateFailed(Verdict.CONTRACT, "it ran while it was stopped: it must not wake itself up")
         if self._bindings() != self._bound_to:
             raise CandidateFailed(Verdict.CONTRACT, "threads of a stopped process were bound to other CPUs")

@@ -1,8 +1,7 @@
 """What an untrusted child takes of the machine, looked at from outside: memory, disk, files, tasks.
 
-Resource limits bound one file or one process; only looking bounds their sum. A cgroup (fitness/cgroup.py) does it
-better where we may make one. All of this is polled: what grows faster than the poll is bounded by the speed of the
-kernel, about 10 GiB of fresh memory per second and CPU core.
+Resource limits bound one file or one process; only looking bounds their sum. All of this is polled: what grows faster
+than the poll is bounded by the speed of the kernel, about 10 GiB of fresh memory per second and CPU core.
 """
 
 from __future__ import annotations

@@ -65,6 +65,8 @@ class Plan:
     """Inputs may come again to the same process: for baselines, which do not cheat."""
     is_checked: bool = True
     """Whether outputs must be right: a TF32 baseline is only timed."""
+    has_exam: bool = True
+    """Whether batches of the families that are not timed follow the last round."""
 
 
 @dataclass(slots=True)
@@ -112,7 +114,7 @@ def paired(
                     continue
                 _keep(rounds, calls, len(batch), bench)
                 if _enough(rounds, plan, session, time.monotonic() - started):
-                    if plan.is_checked:
+                    if plan.is_checked and plan.has_exam:
                         for last in feed.exam():
                             calls = _round(bench, [runner, reference], last, order)
                             session.compare(calls[0], calls[1], last, is_copied)

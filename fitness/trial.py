@@ -177,7 +177,8 @@ class Trial:
         """
         again = self._start if self._job.device == "cpu" else lambda: self._runners[-1]
         started = time.monotonic()
-        rounds = paired(self._bench, self._session, again, self._is_copied, Plan(1, most_rounds=T2_ROUNDS))
+        plan = Plan(1, most_rounds=T2_ROUNDS, has_exam=False)
+        rounds = paired(self._bench, self._session, again, self._is_copied, plan)
         self._note("single_s", started)
         self.draws += rounds.draws
         if not rounds.kept:

@@ -78,11 +78,18 @@ def check_device() -> Check:
 
 def check_gpus() -> Iterator[Check]:
     """One check for each GPU, or one that says that there is none."""
+    from fitness.health import quarantined
+
     found = devices.gpus()
     if not found:
         yield Check("gpu", "none that the NVIDIA driver shows; CUDA_VISIBLE_DEVICES may hide some")
     built_for = devices.torch_cuda()
     for gpu in found:
+        why = quarantined(f"cuda:{gpu.index}")
+        if why:
+            advice = f"check the card, then lift this with `kb-evolve doctor --release cuda:{gpu.index}`"
+            yield Check(f"cuda:{gpu.index}", f"{gpu.name}, put aside {why}", False, advice)
+            continue
         driver = devices.driver_version()
         facts = [gpu.name, f"{gpu.memory_bytes / 2**30:.0f} GiB", f"compute capability {_dotted(gpu)} ({gpu.arch})"]
         facts += [f"driver {driver}"] if driver else []

@@ -86,12 +86,24 @@ def _redraw_tensor(like: torch.Tensor, family: str, seed: int) -> torch.Tensor:
     if like.numel() == 0:
         return torch.empty_like(like)
     span = 1 + sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
-    generator = torch.Generator(device=like.device).manual_seed(seed)
-    wide_enough = torch.float64 if like.dtype == torch.float64 else torch.float32
-    drawn, finfo = torch.empty(span, dtype=like.dtype, device=like.device), torch.finfo(like.dtype)
-    for part in drawn.split(_PART):
-        part.copy_(_FILLERS[family](torch.empty(part.numel(), dtype=wide_enough, device=like.device), finfo, generator))
+    drawn = torch.empty(span, dtype=like.dtype, device=like.device)
+    fill_rows(drawn[None], family, seed)
     return drawn.as_strided(like.shape, like.stride())
+
+
+def fill_rows(rows: torch.Tensor, family: str, seed: int) -> None:
+    """Draws `rows` (count, elements per draw) anew, a draw a row: many small ones cost little more than one.
+
+    `rows` is floating and may be a strided view; `family` is any but own.
+    """
+    import torch
+
+    generator = torch.Generator(device=rows.device).manual_seed(seed)
+    finfo, wide_enough = torch.finfo(rows.dtype), torch.float64 if rows.dtype == torch.float64 else torch.float32
+    for block in rows.split(max(1, _PART // max(1, rows.shape[1]))):
+        for part in block.split(_PART, dim=1):
+            fresh = torch.empty(part.shape, dtype=wide_enough, device=rows.device)
+            part.copy_(_FILLERS[family](fresh, finfo, generator))
 
 
 def _fill_normal(flat: torch.Tensor, finfo: torch.finfo, generator: torch.Generator) -> torch.Tensor:
@@ -136,13 +148,11 @@ def _fill_spikes(flat: torch.Tensor, finfo: torch.finfo, generator: torch.Genera
 
     high = min(12, round(math.log2(finfo.max) / 4))
     flat.normal_(generator=generator)
-    count = max(1, flat.numel() >> 17)
-    places = torch.randint(flat.numel(), (count,), generator=generator, device=flat.device)
-    size = (
-        torch.empty(count, dtype=flat.dtype, device=flat.device).uniform_(high / 2, high, generator=generator).exp2_()
-    )
-    flat[places] = size.copysign_(flat[places])
-    return flat
+    count = max(1, flat.shape[1] >> 17)
+    places = torch.randint(flat.shape[1], (flat.shape[0], count), generator=generator, device=flat.device)
+    size = torch.empty(places.shape, dtype=flat.dtype, device=flat.device)
+    size.uniform_(high / 2, high, generator=generator).exp2_()
+    return flat.scatter_(1, places, size.copysign_(flat.gather(1, places)))
 
 
 _FILLERS: dict[str, Callable[..., torch.Tensor]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 from collections import Counter
@@ -16,6 +15,8 @@ from fitness.evaluation import Evaluation, Verdict
 FASTER = 0.95
 """A score is false when its time lies below this share of the honest twin's (issue 3)."""
 ACCEPTED_SHARE = 0.995
+NEIGHBOURS = 2
+"""Repetitions before and after that a twin's speed is taken from."""
 HARMLESS_RATIO = 0.02
 PASSED = (Verdict.CORRECT, Verdict.VERIFIED)
 RESAMPLES = 2_000
@@ -86,24 +87,24 @@ def false_scores(
 ) -> list[str]:
     """One line for every evaluation that must not exist.
 
-    A hostile file that passed; or a passed one that is surely faster than its twin: with its whole 95% interval, of
-    the time or of the speedup (which a slowed reference would raise), or with the median of all its repetitions.
+    A hostile file that passed; or a passed one whose speedup is surely above that of its twin in the repetitions around
+    it: with its whole 95% interval, or with the median of all its repetitions. A time that is too short and a reference
+    that was slowed down both raise the speedup. Neither times nor speedups can be compared across a whole run: on a
+    virtual machine whose speed changed by 40% in the middle of one, files that do what their twin does looked faster.
     """
     passed = [evaluation for evaluation in found if evaluation.verdict in PASSED]
     if kernel.expect == "rejected":
         return [f"passed: {evaluation.reason}" for evaluation in passed]
-    timed, honest = [e for e in passed if e.is_correct], [e for e in twin if e.is_correct]
-    if kernel.expect == "accepted" or not timed or not honest:
+    if kernel.expect == "accepted":
         return []
-    least_ms = faster * _median(honest, "kernel_ms")
-    most = _median(honest, "speedup") / faster
+    ratios = _ratios(found, twin)
     lines = [
-        f"{e.kernel_ms:.4g} ms, {e.speedup:.4g}x: surely faster than {least_ms:.4g} ms or {most:.4g}x"
-        for e in timed
-        if e.kernel_ms_ci[1] < least_ms or e.speedup_ci[0] > most  # type: ignore[index]
+        f"{e.kernel_ms:.4g} ms, {e.speedup:.4g}x: surely above {near:.4g}x / {faster}, the twin's at the time"
+        for e, near in ratios
+        if e.speedup_ci is not None and e.speedup_ci[0] > near / faster
     ]
-    if not lines and (_median(timed, "kernel_ms") < least_ms or _median(timed, "speedup") > most):
-        lines.append(f"the median of {len(timed)} repetitions is faster than {least_ms:.4g} ms or {most:.4g}x")
+    if not lines and ratios and statistics.median(near / _speedup(e) for e, near in ratios) < faster:
+        lines.append(f"the median of {len(ratios)} repetitions takes less than {faster} of the twin's time")
     return lines
 
 
@@ -111,18 +112,30 @@ def time_ratio(
     found: Sequence[Evaluation], twin: Sequence[Evaluation]
 ) -> tuple[float | None, tuple[float, float] | None]:
     """Time over the twin's, and its 95% bootstrap interval; None where one of them was never timed."""
-    ours = [math.log(e.speedup) for e in found if e.speedup is not None]
-    theirs = [math.log(e.speedup) for e in twin if e.speedup is not None]
-    if not ours or not theirs:
+    ratios = [near / _speedup(e) for e, near in _ratios(found, twin)]
+    if not ratios:
         return None, None
     generator = random.Random(0)
-    ratios = sorted(
-        statistics.median(generator.choices(theirs, k=len(theirs)))
-        - statistics.median(generator.choices(ours, k=len(ours)))
-        for _ in range(RESAMPLES)
-    )
-    low, high = ratios[int(0.025 * RESAMPLES)], ratios[int(0.975 * RESAMPLES) - 1]
-    return math.exp(statistics.median(theirs) - statistics.median(ours)), (math.exp(low), math.exp(high))
+    medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    low, high = medians[int(0.025 * RESAMPLES)], medians[int(0.975 * RESAMPLES) - 1]
+    return statistics.median(ratios), (low, high)
+
+
+def _ratios(found: Sequence[Evaluation], twin: Sequence[Evaluation]) -> list[tuple[Evaluation, float]]:
+    """Each timed evaluation with the twin's median speedup in the repetitions around it: the machine's speed, and with
+    it every ratio, may change in the course of a run."""
+    pairs = []
+    for index, evaluation in enumerate(found):
+        around = twin[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1] or twin
+        near = [_speedup(one) for one in around if one.is_correct]
+        if evaluation.is_correct and near:
+            pairs.append((evaluation, statistics.median(near)))
+    return pairs
+
+
+def _speedup(evaluation: Evaluation) -> float:
+    assert evaluation.speedup is not None
+    return evaluation.speedup
 
 
 def totals(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -159,7 +172,3 @@ def _judged(outcome: Outcome) -> int:
 
 def _is_beyond(outcome: Outcome) -> bool:
     return outcome.time_ratio is not None and abs(outcome.time_ratio - 1) > HARMLESS_RATIO
-
-
-def _median(evaluations: Sequence[Evaluation], name: str) -> float:
-    return statistics.median(getattr(evaluation, name) for evaluation in evaluations)

@@ -155,6 +155,15 @@ class MappedMemory:
         driver().cuIpcCloseMemHandle(self.address)
 
 
+def rows_at(address: int, layout: Layout, pitch: int, count: int, device: str) -> torch.Tensor:
+    """The same tensor of `count` slots that lie `pitch` bytes apart, as (count, elements)."""
+    import torch
+
+    flat = torch.as_tensor(_Span(address, (count - 1) * pitch + layout.nbytes), device=device)
+    item = wire.item_bytes(layout.dtype)
+    return flat.view(getattr(torch, layout.dtype)).as_strided((count, layout.numel), (pitch // item, 1))
+
+
 class _Span:
     """Raw bytes on the device, in the form that torch.as_tensor understands."""
 

@@ -93,6 +93,7 @@ class _Desk:
         self._inputs = [Layout.from_json(entry) for entry in facts["inputs"] if "shape" in entry]
         self._slot_bytes = wire.offsets(self._inputs)[1]
         self._constants = [None if "shape" in entry else entry for entry in facts["inputs"]]
+        self._has_whole_numbers = any("float" not in layout.dtype for layout in self._inputs)
         self._is_large = self._slot_bytes >= LARGE_BYTES
         self._mapped: dict[str, MappedMemory] = {}
 
@@ -108,11 +109,7 @@ class _Desk:
         elif operation == wire.STATE:
             self._write("results", 0, self._bench.weights())
         elif operation == wire.INPUTS:
-            family, count = FAMILIES[argument & 0xFF], argument >> 17
-            for slot, one in enumerate(seeds(int.from_bytes(seed, "little"), count)):
-                tensors = [value for value in self._bench.inputs(family, one) if isinstance(value, torch.Tensor)]
-                self._write("inputs", slot * self._slot_bytes, tensors)
-                del tensors
+            self._draw(FAMILIES[argument & 0xFF], argument >> 17, int.from_bytes(seed, "little"))
         else:
             self._exact(argument >> 17, is_copied)
         torch.cuda.synchronize()
@@ -125,6 +122,27 @@ class _Desk:
             if name in self._mapped:
                 self._mapped.pop(name).close()
             self._mapped[name] = MappedMemory(bytes.fromhex(handle), self._device)
+
+    def _draw(self, family: str, count: int, seed: int) -> None:
+        """A batch of inputs. Families that do not need the problem's own code are drawn for all slots at once."""
+        import torch
+
+        from problems import inputs as families
+
+        for slot, one in enumerate(seeds(seed, count)):
+            if slot and family != "own" and not self._has_whole_numbers:
+                break
+            tensors = [value for value in self._bench.inputs("own", one) if isinstance(value, torch.Tensor)]
+            self._write("inputs", slot * self._slot_bytes, tensors)
+            del tensors
+        if family == "own":
+            return
+        starts, _ = wire.offsets(self._inputs)
+        base = self._mapped["inputs"].address
+        for index, (start, layout) in enumerate(zip(starts, self._inputs, strict=True)):
+            if "float" in layout.dtype and layout.numel:
+                rows = memory.rows_at(base + start, layout, self._slot_bytes, count, self._device)
+                families.fill_rows(rows, family, families.tensor_seed(seed, family, index))
 
     def _exact(self, slot: int, is_copied: bool) -> None:
         """The problem's own results on the inputs of one slot, and then its fp64 results, in `results`."""

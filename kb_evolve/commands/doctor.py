@@ -10,13 +10,17 @@ from kb_evolve.commands.shared import db_option, emit_json, json_option
 
 
 @click.command(epilog="Example: kb-evolve doctor --json")
+@click.option("--release", metavar="DEVICE", help="Use a device again that was put aside after it failed twice.")
 @db_option
 @json_option
-def doctor(db: str, as_json: bool) -> None:
+def doctor(release: str | None, db: str, as_json: bool) -> None:
     """Check device, compilers, sandbox, model keys and database.
 
     Keys are found by name; their values are never shown. Exits with 1 when a search cannot run here.
     """
+    if release is not None:
+        _release(release)
+        return
     from kb_evolve.doctor import examine
 
     checks = []
@@ -33,3 +37,10 @@ def doctor(db: str, as_json: bool) -> None:
         emit_json({"ok": all(check.is_fine for check in checks), "checks": documents})
     if not all(check.is_fine for check in checks):
         sys.exit(1)
+
+
+def _release(device: str) -> None:
+    from fitness import health
+
+    is_lifted = health.release(device)
+    click.echo(f"{device} is used again" if is_lifted else f"{device} was not put aside")

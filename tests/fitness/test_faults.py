@@ -8,14 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import psutil
 import pytest
 
+from experiments.hostile.attacks import VICTIM, attacker, is_frozen_victim, is_victim, kill, program
 from experiments.hostile.cases import PROBLEM
 from fitness import quota
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
@@ -40,8 +39,7 @@ class ModelNew(torch.nn.Module):
         {in_forward}
         return torch.tanh(x)
 """
-"""A candidate that names its process `kb-victim` when it is where the test wants it."""
-VICTIM = "kb-victim"
+"""A candidate that names its process when it is where the test wants it."""
 TIMEOUT_S = 3.0
 
 
@@ -75,51 +73,6 @@ def _next_is_fine(bench: Workbench, **options: object) -> None:
     assert found.verdict is Verdict.CORRECT, found.reason
 
 
-@contextlib.contextmanager
-def attacker(act: Callable[[psutil.Process], None], wanted: Callable[[psutil.Process], bool]) -> Iterator[list[int]]:
-    """Waits beside the test for the first process below us that is wanted, and does to it what `act` says."""
-    done, struck = threading.Event(), list[int]()
-
-    def hunt() -> None:
-        while not done.wait(0.002):
-            for process in psutil.Process().children(recursive=True):
-                with contextlib.suppress(psutil.Error, OSError):
-                    if wanted(process):
-                        struck.append(process.pid)
-                        act(process)
-                        return
-
-    thread = threading.Thread(target=hunt, daemon=True)
-    thread.start()
-    try:
-        yield struck
-    finally:
-        done.set()
-        thread.join()
-
-
-def _is_victim(process: psutil.Process) -> bool:
-    return Path(f"/proc/{process.pid}/comm").read_text().strip() == VICTIM
-
-
-def _is_frozen_victim(process: psutil.Process) -> bool:
-    return _is_victim(process) and process.status() == psutil.STATUS_STOPPED
-
-
-def _kill(process: psutil.Process) -> None:
-    process.kill()
-
-
-def _module(name: str) -> Callable[[psutil.Process], bool]:
-    return lambda process: name in process.cmdline()
-
-
-def _program(bench: Workbench, name: str, *, of_judge: bool = False) -> psutil.Process:
-    """The bench's judge, its zygote, or its judge's: the youngest, since other tests may have theirs."""
-    parent = _program(bench, "fitness.judge") if of_judge else psutil.Process()
-    return max((child for child in parent.children() if name in child.cmdline()), key=lambda child: child.create_time())
-
-
 def _is_gone(pid: int, within_s: float = 1.0) -> bool:
     deadline = time.monotonic() + within_s
     while _is_there(pid) and time.monotonic() < deadline:
@@ -141,7 +94,7 @@ SLEEP = f"say_name({VICTIM!r}); time.sleep(60)"
 
 def test_a_builder_killed_while_it_compiles_is_a_load_error_and_the_same_source_builds_again(bench):
     source = candidate(f"if building: say_name({VICTIM!r}); time.sleep(1.5)")
-    with attacker(_kill, _is_victim) as struck:
+    with attacker(kill, is_victim) as struck:
         found = _judge(bench, source)
     assert found.verdict is Verdict.LOAD_ERROR and "SIGKILL" in found.reason
     assert _is_gone(struck[0])
@@ -173,7 +126,7 @@ def test_a_controller_killed_while_a_candidate_compiles_leaves_no_process_and_no
         controller.kill()
 
     controller = psutil.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    with attacker(note_and_kill, _is_victim):
+    with attacker(note_and_kill, is_victim):
         controller.wait(60)
     assert len(below) >= 3  # zygote, builder, what the builder had started
     assert all(_is_gone(process.pid, 2.0) for process in below)
@@ -184,16 +137,16 @@ def test_a_controller_killed_while_a_candidate_compiles_leaves_no_process_and_no
 
 
 KILLED = {
-    "while it loads": (candidate(f"if not building: {SLEEP}"), _is_victim, "loading"),
-    "during a call": (candidate(in_forward=SLEEP), _is_victim, "a forward call"),
-    "between two calls": (candidate(in_forward=f"say_name({VICTIM!r})"), _is_frozen_victim, "SIGKILL"),
+    "while it loads": (candidate(f"if not building: {SLEEP}"), is_victim, "loading"),
+    "during a call": (candidate(in_forward=SLEEP), is_victim, "a forward call"),
+    "between two calls": (candidate(in_forward=f"say_name({VICTIM!r})"), is_frozen_victim, "SIGKILL"),
 }
 
 
 @pytest.mark.parametrize("case", KILLED.values(), ids=KILLED.keys())
 def test_a_runner_killed_by_somebody_is_a_runtime_error_that_says_so(bench, case):
     source, wanted, words = case
-    with attacker(_kill, wanted) as struck:
+    with attacker(kill, wanted) as struck:
         found = bench.evaluate(_job(source))
     assert struck and _is_gone(struck[0])
     assert found.verdict is Verdict.RUNTIME_ERROR and words in found.reason and "SIGKILL" in found.reason
@@ -216,7 +169,7 @@ def test_an_endless_call_is_dead_five_seconds_after_its_time(bench, code):
         _is_gone(process.pid, 60)
         lived_s.append(time.monotonic() - started)
 
-    with attacker(time_its_end, _is_victim):
+    with attacker(time_its_end, is_victim):
         found = bench.evaluate(_job(candidate(in_forward=f"say_name({VICTIM!r})\n        {code}"), timeout_s=1.0))
     assert found.verdict is Verdict.TIMEOUT, found.reason
     assert lived_s[0] < 1.0 + 5.0
@@ -234,13 +187,13 @@ def test_a_judge_that_was_stopped_for_a_while_gives_the_same_verdict(bench):
     """The call's deadline passes while nobody looks; the answer is there all the same."""
 
     def stop_for_a_while(process: psutil.Process) -> None:
-        judge = _program(bench, "fitness.judge")
+        judge = program("fitness.judge")
         judge.suspend()
         time.sleep(1.5)
         judge.resume()
 
     slow_once = f"if self.calls == 8: say_name({VICTIM!r}); time.sleep(0.3)"
-    with attacker(stop_for_a_while, _is_victim) as struck:
+    with attacker(stop_for_a_while, is_victim) as struck:
         found = bench.evaluate(_job(candidate(in_forward=slow_once), timeout_s=1.0))
     assert struck
     assert found.verdict in (Verdict.CORRECT, Verdict.NO_VERDICT), found.reason
@@ -250,7 +203,7 @@ def test_a_judge_that_was_stopped_for_a_while_gives_the_same_verdict(bench):
 @pytest.mark.slow
 def test_a_judge_that_is_stopped_and_left_so_is_given_up(bench, monkeypatch):
     monkeypatch.setattr("fitness.workbench.STOPPED_TIMEOUT_S", 2.0)
-    judge = _program(bench, "fitness.judge")
+    judge = program("fitness.judge")
     judge.suspend()
     started = time.monotonic()
     with pytest.raises(JudgeError, match="new judge"):
@@ -260,9 +213,9 @@ def test_a_judge_that_is_stopped_and_left_so_is_given_up(bench, monkeypatch):
 
 
 def test_a_judge_killed_while_it_measures_is_an_error_of_ours_and_the_next_measurement_has_a_new_one(bench):
-    judge, zygote = _program(bench, "fitness.judge"), _program(bench, "fitness.zygote", of_judge=True)
+    judge, zygote = program("fitness.judge"), program("fitness.zygote", of_judge=True)
     with (
-        attacker(lambda process: judge.kill(), _is_victim) as struck,
+        attacker(lambda process: judge.kill(), is_victim) as struck,
         pytest.raises(JudgeError, match="judge process died"),
     ):
         bench.evaluate(_job(candidate(in_forward=SLEEP)))
@@ -272,15 +225,15 @@ def test_a_judge_killed_while_it_measures_is_an_error_of_ours_and_the_next_measu
 
 @pytest.mark.slow
 def test_a_judge_killed_between_two_measurements_is_replaced_unnoticed(bench):
-    judge = _program(bench, "fitness.judge")
+    judge = program("fitness.judge")
     judge.kill()
     judge.wait(5)
     _next_is_fine(bench)
 
 
 def test_after_the_death_of_the_builds_zygote_one_error_and_then_a_new_one(bench):
-    zygote = _program(bench, "fitness.zygote")
-    with attacker(lambda process: zygote.kill(), _is_victim) as struck, contextlib.suppress(JudgeError):
+    zygote = program("fitness.zygote")
+    with attacker(lambda process: zygote.kill(), is_victim) as struck, contextlib.suppress(JudgeError):
         found = bench.evaluate(_job(candidate(f"if building: {SLEEP}")))
         assert found.verdict is Verdict.LOAD_ERROR
     assert _is_gone(struck[0])
@@ -288,8 +241,8 @@ def test_after_the_death_of_the_builds_zygote_one_error_and_then_a_new_one(bench
 
 
 def test_after_the_death_of_the_judges_zygote_one_error_and_then_a_new_judge(bench):
-    zygote = _program(bench, "fitness.zygote", of_judge=True)
-    with attacker(lambda process: zygote.kill(), _is_victim) as struck, contextlib.suppress(JudgeError):
+    zygote = program("fitness.zygote", of_judge=True)
+    with attacker(lambda process: zygote.kill(), is_victim) as struck, contextlib.suppress(JudgeError):
         found = bench.evaluate(_job(candidate(in_forward=SLEEP)))
         assert found.verdict is Verdict.RUNTIME_ERROR, found.reason
     assert _is_gone(struck[0])
@@ -363,132 +316,3 @@ def test_no_deadline_and_no_time_comes_from_the_wall_clock():
     wall = re.compile(r"time\.time\(|datetime\.now|CLOCK_REALTIME")
     users = {path.name for path in (ROOT / "fitness").rglob("*.py") if wall.search(path.read_text())}
     assert users <= {"builds.py", "health.py"}
-
-
-GPU_PROBLEM = PROBLEM.replace("torch.rand(16, 256)", "torch.rand(1024, 1024)")
-TRITON = """
-import ctypes, os, time
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def work(x, out, count, limit, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + at, mask=at < count)
-    {in_kernel}
-    tl.store(out + at, 2 * tl.sigmoid(2 * value) - 1, mask=at < count)
-
-class ModelNew(torch.nn.Module):
-    calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        {in_forward}
-        out = torch.empty_like(x)
-        work[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), 1, BLOCK=1024)
-        return out
-"""
-SPIN = "while limit > 0:\n        limit += tl.atomic_add(out, 0.0).to(tl.int32) * 0"
-STRAY = "tl.store(out + (at.to(tl.int64) << 40) + (1 << 44), value)"
-DEVICE_MEMORY_S = 5.0
-
-
-@pytest.fixture(scope="module")
-def gpu_bench() -> Iterator[Workbench]:
-    with Workbench(device="cuda:0") as running:
-        assert _judge_on_gpu(running).verdict is Verdict.CORRECT
-        yield running
-
-
-def _judge_on_gpu(bench: Workbench, in_kernel: str = "pass", in_forward: str = "pass", **options: object) -> Evaluation:
-    source = TRITON.format(in_kernel=in_kernel, in_forward=in_forward) + f"# {time.time_ns()}\n"
-    values = {"device": "cuda:0", "backend": "triton", "timeout_s": TIMEOUT_S, "incumbent_ms": 1e-6, **options}
-    job = Job("tanh", GPU_PROBLEM, source, **values)  # type: ignore[arg-type]
-    for _ in range(3):
-        found = bench.evaluate(job)
-        if found.verdict is not Verdict.NO_VERDICT:
-            break
-    return found
-
-
-def _next_is_fine_on_gpu(bench: Workbench) -> None:
-    found = _judge_on_gpu(bench)
-    assert found.verdict is Verdict.CORRECT, found.reason
-
-
-def _device_bytes() -> int:
-    """Memory in use on the first GPU, as the driver counts it."""
-    command = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) << 20
-
-
-@pytest.mark.gpu
-def test_device_memory_of_a_killed_runner_is_back_within_five_seconds(gpu_bench):
-    before = _device_bytes()
-    hog = (
-        f"say_name = ctypes.CDLL(None).prctl; self.hog = torch.ones(1 << 32, device=x.device); "
-        f"torch.cuda.synchronize(); say_name(15, b{VICTIM!r}, 0, 0, 0); time.sleep(60)"
-    )
-    held: list[int] = []
-
-    def note_and_kill(process: psutil.Process) -> None:
-        held.append(_device_bytes() - before)
-        process.kill()
-
-    with attacker(note_and_kill, _is_victim):
-        found = _judge_on_gpu(gpu_bench, in_forward=hog, timeout_s=30.0)
-    ended = time.monotonic()
-    assert held[0] >= 16 << 30
-    while _device_bytes() > before + (1 << 30):
-        assert time.monotonic() - ended < DEVICE_MEMORY_S, f"{_device_bytes() - before} bytes are still held"
-        time.sleep(0.1)
-    assert found.verdict is Verdict.RUNTIME_ERROR and "SIGKILL" in found.reason
-    _next_is_fine_on_gpu(gpu_bench)
-
-
-@pytest.mark.gpu
-def test_an_illegal_access_is_a_runtime_error_and_the_device_works_on(gpu_bench):
-    found = _judge_on_gpu(gpu_bench, in_kernel=STRAY)
-    assert found.verdict is Verdict.RUNTIME_ERROR, found.reason
-    assert "illegal" in found.reason + found.log
-    _next_is_fine_on_gpu(gpu_bench)
-
-
-@pytest.mark.gpu
-def test_an_endless_kernel_is_dead_five_seconds_after_its_time(gpu_bench):
-    _judge_on_gpu(gpu_bench)  # so that what follows is the candidate's own time
-    started = time.monotonic()
-    found = _judge_on_gpu(gpu_bench, in_kernel=SPIN, build_timeout_s=60.0)
-    spent = time.monotonic() - started - (found.compile_s or 0.0)
-    assert found.verdict is Verdict.TIMEOUT, found.reason
-    assert spent < TIMEOUT_S + 5.0
-    _next_is_fine_on_gpu(gpu_bench)
-
-
-@pytest.mark.gpu
-def test_more_device_memory_than_there_is_is_out_of_memory(gpu_bench):
-    hog = "self.hog = [torch.empty(1 << 32, device=x.device) for _ in range(64)]"
-    found = _judge_on_gpu(gpu_bench, in_forward=hog)
-    assert found.verdict is Verdict.OUT_OF_MEMORY, found.reason
-    _next_is_fine_on_gpu(gpu_bench)
-
-
-@pytest.mark.gpu
-def test_a_runner_on_a_gpu_that_stops_itself_is_a_timeout(gpu_bench):
-    found = _judge_on_gpu(gpu_bench, in_forward="os.kill(os.getpid(), 19)")
-    assert found.verdict is Verdict.TIMEOUT, found.reason
-    _next_is_fine_on_gpu(gpu_bench)
-
-
-@pytest.mark.gpu
-def test_a_judge_killed_on_a_gpu_leaves_no_device_memory_behind(gpu_bench):
-    judge = _program(gpu_bench, "fitness.judge")
-    with_judge = _device_bytes()
-    judge.kill()
-    judge.wait(5)
-    deadline = time.monotonic() + DEVICE_MEMORY_S
-    while _device_bytes() >= with_judge and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert _device_bytes() < with_judge
-    _next_is_fine_on_gpu(gpu_bench)

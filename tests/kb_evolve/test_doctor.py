@@ -84,3 +84,17 @@ def test_what_only_gpu_backends_need_is_no_fault_of_a_machine(monkeypatch: pytes
     assert "CUDA_HOME is /nowhere" in checks[0].found and "pip install" in checks[0].found
     assert checks[1].found.startswith("not installed")
     assert "sqlite-utils" in doctor.check_database("none.db").found
+
+
+def test_a_device_that_was_put_aside_is_released_by_the_command():
+    from click.testing import CliRunner
+
+    from fitness import health
+    from kb_evolve.cli import main
+
+    health.put_aside("cuda:7", "the known kernel gave another answer")
+    assert "another answer" in health.quarantined("cuda:7")
+    answer = CliRunner().invoke(main, ["doctor", "--release", "cuda:7"])
+    assert answer.exit_code == 0 and "used again" in answer.output
+    assert health.quarantined("cuda:7") == ""
+    assert "was not put aside" in CliRunner().invoke(main, ["doctor", "--release", "cuda:7"]).output

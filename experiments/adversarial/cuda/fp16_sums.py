@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(256)
     const int warp_row = warp / 4 * 64, warp_column = warp % 4 * 32;  // each warp: 64 x 32 of the tile
     wmma::fragment<wmma::accumulator, 16, 16, STEP, Sum> sum[4][2];
     for (int i = 0; i < 4; ++i)
-        for (int j = 0; j < 2; ++j) wmma::fill_fragment(sum[i][j], Sum(0.0f));
+        for (int j = 0; j < 2; ++j) wmma::fill_fragment(sum[i][j], __float2half(0.0f));
     for (int k0 = 0; k0 < k; k0 += DEPTH) {
         for (int slot = threadIdx.x; slot < TILE * DEPTH / 8; slot += 256) {
             const int row = slot / (DEPTH / 8), depth = slot % (DEPTH / 8) * 8;

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(256)
             __syncwarp();
             for (int t = lane; t < 256; t += 32)
                 c[(row0 + warp_row + i * 16 + t / 16) * n + column0 + warp_column + j * 16 + t % 16] =
-                    Result(staged[warp][t]);
+                    __float2half(staged[warp][t]);
             __syncwarp();
         }
 }

@@ -1,0 +1,158 @@
+"""The judge on a real NVIDIA GPU: honest kernels pass, tricks fail, each with its own verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fitness.evaluation import Job, Verdict
+from fitness.workbench import Workbench
+
+pytestmark = pytest.mark.gpu
+KERNELS = Path(__file__).parent / "kernels"
+
+RELU = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x): return torch.relu(x)
+def get_inputs(): return [torch.rand({count})]
+def get_init_inputs(): return []
+"""
+LAYERNORM = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.norm = nn.LayerNorm(n)
+    def forward(self, x): return self.norm(x)
+def get_inputs(): return [torch.rand(4096, 4096)]
+def get_init_inputs(): return [4096]
+"""
+MATMUL = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def forward(self, a, b): return a @ b
+def get_inputs(): return [torch.rand(2048, 2048), torch.rand(2048, 2048)]
+def get_init_inputs(): return []
+"""
+TRITON_RELU = """
+import torch, torch.nn as nn, triton, triton.language as tl
+@triton.jit
+def relu(x, y, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + place, mask=place < n)
+    tl.store(y + place, tl.maximum(value, 0.0), mask=place < n)
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        relu[(triton.cdiv(x.numel(), 4096),)](x, y, x.numel(), BLOCK=4096, num_warps=8)
+        return y
+"""
+
+
+@pytest.fixture(scope="module")
+def bench():
+    with Workbench(device="cuda:0") as running:
+        yield running
+
+
+def module(forward: str, before: str = "") -> str:
+    """A candidate in plain torch."""
+    lines = "\n".join(f"        {line}" for line in forward.splitlines())
+    return f"import torch, torch.nn as nn\n{before}\nclass ModelNew(nn.Module):\n    def forward(self, x):\n{lines}\n"
+
+
+def judge(bench, problem: str, source: str, **options):
+    return bench.evaluate(Job("p", problem, source, **{"backend": "cuda", "device": "cuda:0", **options}))
+
+
+@pytest.mark.parametrize("count", [1 << 12, 1 << 24])
+def test_an_honest_kernel_is_correct_and_as_fast_as_itself(bench, count):
+    found = judge(bench, RELU.format(count=count), module("return torch.relu(x)"))
+    assert found.verdict is Verdict.CORRECT, found.reason
+    assert 0.8 < found.speedup < 1.25 and found.device_name.startswith("NVIDIA") and found.sandbox in ("S2", "S3")
+
+
+def test_a_triton_kernel_compiled_ahead_is_correct(bench):
+    found = judge(bench, RELU.format(count=1 << 24), TRITON_RELU, backend="triton")
+    assert found.verdict is Verdict.CORRECT, found.reason
+    assert found.features["build_routes"] == ["triton"]
+
+
+def test_a_kernel_compiled_at_load_time_is_correct(bench):
+    found = judge(bench, RELU.format(count=1 << 24), (KERNELS / "nvrtc_relu.py").read_text())
+    assert found.verdict is Verdict.CORRECT, found.reason
+
+
+def test_16_gib_of_input_and_output_are_judged(bench):
+    found = judge(bench, RELU.format(count=4096 * 393216), module("return torch.relu(x)"))
+    assert found.verdict is Verdict.CORRECT, found.reason
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+def test_every_precision_has_its_own_policy(bench, precision):
+    source = MATMUL.replace("class Model(", "class ModelNew(")
+    found = judge(bench, MATMUL, source, precision=precision)
+    assert found.verdict is Verdict.CORRECT, found.reason
+
+
+def test_tf32_is_refused_under_fp32(bench):
+    flip = "torch.backends.cuda.matmul.allow_tf32 = True"
+    source = f"import torch, torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, a, b):\n        {flip}\n"
+    found = judge(bench, MATMUL, source + "        return a @ b\n")
+    assert found.verdict is Verdict.WRONG_RESULT
+
+
+WRONG = {
+    "the negative half kept": (module("return x.clone()"), Verdict.WRONG_RESULT),
+    "the input returned": (module("return x"), Verdict.CONTRACT),
+    "the input overwritten": (module("y = torch.relu(x)\nx.zero_()\nreturn y"), Verdict.CONTRACT),
+    "half precision": (module("return torch.relu(x.half()).float()"), Verdict.WRONG_RESULT),
+    "another dtype": (module("return torch.relu(x).double()"), Verdict.CONTRACT),
+    "on the host": (module("return torch.relu(x.cpu())"), Verdict.CONTRACT),
+    "remembered by address": (
+        module("if x.data_ptr() not in M: M[x.data_ptr()] = torch.relu(x)\nreturn M[x.data_ptr()]", "M = {}"),
+        Verdict.WRONG_RESULT,
+    ),
+    "not done when it says so": (
+        module(
+            "y = torch.empty_like(x)\nwith torch.cuda.stream(S):\n"
+            "    torch.cuda._sleep(2000000)\n    y.copy_(x.relu())\nreturn y",
+            "S = torch.cuda.Stream()\ntorch.cuda.synchronize = lambda *a: None",
+        ),
+        Verdict.WRONG_RESULT,
+    ),
+    "more memory than there is": (
+        module("torch.empty(200 << 30, dtype=torch.uint8, device=x.device)\nreturn torch.relu(x)"),
+        Verdict.OUT_OF_MEMORY,
+    ),
+    "memory for itself alone": (
+        module(
+            "if not H: H.append(torch.empty(125 << 30, dtype=torch.uint8, device=x.device))\nreturn torch.relu(x)",
+            "H = []",
+        ),
+        Verdict.OUT_OF_MEMORY,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG.keys())
+def test_each_trick_has_its_own_verdict(bench, case):
+    source, verdict = case
+    found = judge(bench, RELU.format(count=1 << 24), source)
+    assert found.verdict is verdict, found.reason
+
+
+def test_a_dropped_scale_and_bias_show(bench):
+    source = LAYERNORM.replace("class Model(", "class ModelNew(")
+    assert judge(bench, LAYERNORM, source).verdict is Verdict.CORRECT
+    dropped = source.replace("self.norm(x)", "torch.nn.functional.layer_norm(x, (4096,))")
+    assert judge(bench, LAYERNORM, dropped).verdict is Verdict.WRONG_RESULT
+
+
+def test_a_problem_that_is_too_large_for_the_card_says_what_it_needs(bench):
+    from fitness.evaluation import JudgeError
+
+    with pytest.raises(JudgeError, match="GiB"):
+        judge(bench, RELU.format(count=12 << 30), module("return torch.relu(x)"))
