@@ -90,11 +90,11 @@ def test_a_device_that_was_put_aside_is_released_by_the_command():
     from click.testing import CliRunner
 
     from fitness import health
-    from kb_evolve.cli import main
+    from kb_evolve.commands.doctor import doctor as command
 
     health.put_aside("cuda:7", "the known kernel gave another answer")
     assert "another answer" in health.quarantined("cuda:7")
-    answer = CliRunner().invoke(main, ["doctor", "--release", "cuda:7"])
+    answer = CliRunner().invoke(command, ["--release", "cuda:7"])
     assert answer.exit_code == 0 and "used again" in answer.output
     assert health.quarantined("cuda:7") == ""
-    assert "was not put aside" in CliRunner().invoke(main, ["doctor", "--release", "cuda:7"]).output
+    assert "was not put aside" in CliRunner().invoke(command, ["--release", "cuda:7"]).output
