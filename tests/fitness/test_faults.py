@@ -153,6 +153,28 @@ def test_a_runner_killed_by_somebody_is_a_runtime_error_that_says_so(bench, case
     _next_is_fine(bench)
 
 
+TOUCHED = {
+    "lets it run": (lambda process: process.send_signal(signal.SIGCONT), "stopped"),
+    "binds it to another CPU": (lambda process: process.cpu_affinity([os.cpu_count() - 1]), "bound to other CPUs"),
+}
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="needs two CPUs")
+@pytest.mark.parametrize("case", TOUCHED.values(), ids=TOUCHED.keys())
+def test_a_stopped_runner_that_somebody_touches_breaks_the_contract(bench, case):
+    touch, words = case
+
+    def act(process: psutil.Process) -> None:
+        for _ in range(300):  # once may fall between the stop and the look at how its threads stand
+            touch(process)
+            time.sleep(0.002)
+
+    with attacker(act, is_frozen_victim):
+        found = _judge(bench, candidate(in_forward=f"say_name({VICTIM!r})"))
+    assert found.verdict is Verdict.CONTRACT and words in found.reason, found.reason
+    _next_is_fine(bench)
+
+
 ENDLESS = {
     "in Python": "while True: pass",
     "in a call that never lets go of the interpreter": "ctypes.PyDLL(None).sleep(600)",
