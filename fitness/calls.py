@@ -39,6 +39,10 @@ PRIORITY = -15
 
 SETTLE_S = 0.02
 
+SAMPLED_CALLS = 8
+"""On a GPU, calls of a batch whose outputs are sampled when the clock stops: work put off for a share x of the calls
+stays unseen in n windows with probability (1 - x)^(8 n)."""
+
 _RUBBISH = 0xA5
 
 _VERDICTS = {
@@ -89,6 +93,8 @@ class Call:
     """How much of the window the runner's threads stood in the kernel's run queue, per CPU: foreign load."""
     samples: tuple[Sample, ...] = ()
     """On a GPU: what stood in the outputs when the clock was stopped."""
+    reveal_ms: float = 0.0
+    """On a GPU: how long it took to write the inputs while the process was stopped."""
 
 
 def raise_priority(pid: int) -> None:
@@ -166,11 +172,15 @@ class ModelProcess:
 
     def _check_rest(self) -> None:
         """CandidateFailed when a thread has run since the process was stopped, which a signal to itself would bring
-        about, or was bound to other CPUs, which a candidate could do to the reference under the same user."""
+        about."""
         if self._thread_ns() != self._at_rest:
             if self.child.ended.wait(0.2):  # somebody killed it while it was frozen
                 raise self._death("between two calls")
             raise CandidateFailed(Verdict.CONTRACT, "it ran while it was stopped: it must not wake itself up")
+
+    def _check_bindings(self) -> None:
+        """CandidateFailed when a thread of the stopped process was bound to other CPUs, which a candidate could do to
+        the reference under the same user."""
         if self._bindings() != self._bound_to:
             raise CandidateFailed(Verdict.CONTRACT, "threads of a stopped process were bound to other CPUs")
 
@@ -192,11 +202,14 @@ class ModelProcess:
                 found[task] = int(computed), int(waited), int(slices)
         return found
 
-    def _await(self, kind: int, doing: str) -> Reply:
-        """The runner's next message, which must be of `kind`."""
-        deadline = time.monotonic() + self._limits.timeout_s
+    def _await(self, kind: int, doing: str, awake_s: float = 0.0) -> Reply:
+        """The runner's next message, which must be of `kind`; the first `awake_s` without going to sleep."""
+        started = time.monotonic()
+        deadline = started + self._limits.timeout_s
         poller = select.poll()
         poller.register(self._done, select.POLLIN)
+        while awake_s and not poller.poll(0) and time.monotonic() < started + awake_s:
+            pass
         while not poller.poll(POLL_MS):
             if time.monotonic() > deadline:
                 raise CandidateFailed(Verdict.TIMEOUT, f"{doing} took longer than {self._limits.timeout_s:g} s")
@@ -279,6 +292,7 @@ class Runner(ModelProcess):
         if flush is not None:
             flush.add_(1)
         waited = self._run_queue_ns()
+        self._check_bindings()
         self._check_rest()
         started = time.perf_counter_ns()
         self._tell(wire.RUN, len(batch))
@@ -289,6 +303,7 @@ class Runner(ModelProcess):
         waited = self._run_queue_ns() - waited
         self._hide_inputs()
         outputs = self._fetch(reply.outputs, len(batch))
+        self._check_bindings()
         self._check_rest()
         self._tell(wire.RELEASE, 0)
         self._await(wire.RELEASED, "letting go of the outputs")

@@ -136,14 +136,15 @@ def _all_in(pid: int, states: bytes) -> bool:
 class Zygote:
     """A running zygote and its children. Safe to use from several threads."""
 
-    def __init__(self, threads: int, device: str = "cpu") -> None:
+    def __init__(self, threads: int, device: str = "cpu", *, bind_threads: bool = False) -> None:
+        """`bind_threads`: OpenMP's, of its children, each to a CPU."""
         self.threads = threads
         self._home = tempfile.mkdtemp(prefix="zygote-", dir=live_dir())
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "fitness.zygote", str(theirs.fileno()), device],
             pass_fds=[theirs.fileno()],
-            env={**clean_environment(self._home, threads), **_NO_CUDA_BEFORE_FORK},
+            env={**clean_environment(self._home, threads, bind_threads=bind_threads), **_NO_CUDA_BEFORE_FORK},
             cwd=self._home,
             stdin=subprocess.DEVNULL,
             start_new_session=True,

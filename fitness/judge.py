@@ -51,7 +51,7 @@ class Judge:
         self._device, self._fenced, self.level = device, sandbox != "none", "S0"
         self._is_gpu = device != "cpu"
         cpus = len(os.sched_getaffinity(0))
-        self._zygote = Zygote(cpus, device)
+        self._zygote = Zygote(cpus, device, bind_threads=not self._is_gpu)
         torch.set_num_threads(cpus)
         if self._fenced:
             from fitness.probe import probe
@@ -179,7 +179,7 @@ class Judge:
             return Session(self._zygote, job, fenced=self._fenced)
         from fitness.gpu.session import GpuSession
 
-        return GpuSession(self._zygote, job, fenced=self._fenced, fixed_ms=self._bench.fixed_ms)
+        return GpuSession(self._zygote, job, self._bench.flush, fenced=self._fenced)
 
 
 def main(descriptor: int, device: str, sandbox: str) -> None:

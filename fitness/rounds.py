@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fitness import timing
 from fitness.calls import Call, CandidateFailed
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FEWEST_ROUNDS = 10
 PATIENCE = 8
 """This many times the session's `timed_s`, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
-MOST_TAKEN_OFF = 0.08
+MOST_TAKEN_OFF = 0.12
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window."""
 
@@ -42,13 +42,8 @@ class Bench:
     summary: Callable[[], dict[str, Any]] = dict
     """Features of the rounds since `quiet(True)`: clocks, temperature."""
     fixed_ms: float = 0.0
-    """On a GPU, what a window costs around the work itself, measured with a trusted no-op: the device's change from one
-    process to the other and back, and two messages."""
-
-    def share(self, window_ms: float) -> float:
-        """The part of a window that the work took. What is taken off was measured without the candidate, and is never
-        more than MOST_TAKEN_OFF of the window."""
-        return window_ms - min(self.fixed_ms, MOST_TAKEN_OFF * window_ms)
+    """On a GPU, what a window of one call costs around the work itself, measured with a trusted no-op: the device's
+    change from one process to the other and back, messages, and taking samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +60,10 @@ class Plan:
     """Inputs may come again to the same process: for baselines, which do not cheat."""
     is_checked: bool = True
     """Whether outputs must be right: a TF32 baseline is only timed."""
+    is_whole: bool = False
+    """Times are those of whole windows: for differences, in which what a window costs cancels."""
+    is_paced: bool = False
+    """On a GPU: each input of a batch is revealed only when the output before it is there."""
     has_exam: bool = True
     """Whether batches of the families that are not timed follow the last round."""
 
@@ -75,6 +74,8 @@ class Rounds:
 
     kernel_ms: list[float] = field(default_factory=list)
     reference_ms: list[float] = field(default_factory=list)
+    reveals_ms: list[float] = field(default_factory=list)
+    """How much longer writing the inputs took for the candidate than for the reference."""
     dropped: int = 0
     draws: int = 0
 
@@ -98,13 +99,14 @@ def paired(
     feed = session.feed(is_copied, plan.calls, fresh=plan.fresh)
     warm = min(session.warm_rounds, feed.rounds - 1)
     rounds, order = Rounds(), random.SystemRandom()
+    fixed_ms = session.fixed_ms if plan.calls > 1 else bench.fixed_ms
     runner, reference = candidate(), session.timed_reference(is_copied)
     started = time.monotonic()
     bench.quiet(True)
     try:
         while True:
             for index, (batch, is_timed) in enumerate(feed.batches(order)):
-                calls = _round(bench, [runner, reference], batch, order)
+                calls = _round(bench, [runner, reference], batch, order, is_paced=plan.is_paced)
                 if plan.is_checked:
                     session.compare(calls[0], calls[1], batch, is_copied)
                 if index == 0:
@@ -112,7 +114,7 @@ def paired(
                 if index < warm or not is_timed:
                     rounds.draws += len(batch)
                     continue
-                _keep(rounds, calls, len(batch), bench)
+                _keep(rounds, calls, len(batch), bench, plan, fixed_ms)
                 if _enough(rounds, plan, session, time.monotonic() - started):
                     if plan.is_checked and plan.has_exam:
                         for last in feed.exam():
@@ -129,7 +131,12 @@ def paired(
 
 
 def _round(
-    bench: Bench, sides: Sequence[Runner | GpuRunner], batch: Sequence[Draw], order: random.Random
+    bench: Bench,
+    sides: Sequence[Runner | GpuRunner],
+    batch: Sequence[Draw],
+    order: random.Random,
+    *,
+    is_paced: bool = False,
 ) -> list[Call]:
     """The calls of candidate and reference, whichever went first."""
     turns = order.sample(range(2), 2)
@@ -137,7 +144,10 @@ def _round(
     calls: dict[int, Call] = {}
     for side in turns:
         try:
-            calls[side] = sides[side].call(inputs, bench.flush)
+            if is_paced:
+                calls[side] = cast("GpuRunner", sides[side]).paced(inputs, bench.flush)
+            else:
+                calls[side] = sides[side].call(inputs, bench.flush)
         except CandidateFailed as failure:
             if side == 0 or failure.verdict is Verdict.CONTRACT:  # the reference breaks no contract by itself
                 raise
@@ -145,14 +155,21 @@ def _round(
     return [calls[0], calls[1]]
 
 
-def _keep(rounds: Rounds, calls: list[Call], count: int, bench: Bench) -> None:
+def _keep(rounds: Rounds, calls: list[Call], count: int, bench: Bench, plan: Plan, fixed_ms: float) -> None:
     theirs, ours = calls
     rounds.draws += count
     if ours.waited_share > FOREIGN_LOAD or bench.disturbed():
         rounds.dropped += 1
         return
-    rounds.kernel_ms.append(bench.share(theirs.window_ms) / count)
-    rounds.reference_ms.append(bench.share(ours.window_ms) / count)
+    for times, call in ((rounds.kernel_ms, theirs), (rounds.reference_ms, ours)):
+        times.append((call.window_ms if plan.is_whole else _share(call.window_ms, fixed_ms)) / count)
+    rounds.reveals_ms.append(theirs.reveal_ms - ours.reveal_ms)
+
+
+def _share(window_ms: float, fixed_ms: float) -> float:
+    """The part of a window that the work took. What is taken off was measured without the candidate, and is never more
+    than MOST_TAKEN_OFF of the window."""
+    return window_ms - min(fixed_ms, MOST_TAKEN_OFF * window_ms)
 
 
 def _enough(rounds: Rounds, plan: Plan, session: Session | GpuSession, spent_s: float) -> bool:
@@ -161,4 +178,6 @@ def _enough(rounds: Rounds, plan: Plan, session: Session | GpuSession, spent_s: 
     fewest = min(FEWEST_ROUNDS, session.looks[0])
     if spent_s > session.timed_s and (rounds.kept >= fewest or spent_s > PATIENCE * session.timed_s):
         return True
-    return rounds.kept > 0 and timing.may_stop(rounds.kernel_ms, rounds.reference_ms, plan.incumbent_ms, session.looks)
+    return rounds.kept > 0 and timing.may_stop(
+        rounds.kernel_ms, rounds.reference_ms, plan.incumbent_ms, session.looks, session.precision
+    )

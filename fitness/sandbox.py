@@ -51,9 +51,12 @@ _GPU_READ = ("/sys", "/etc/nvidia", "/etc/OpenCL", "/run/nvidia-persistenced", "
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE", "CXX", "CC")
 _KEPT_FOR_CUDA = ("CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDAHOSTCXX", "LIBRARY_PATH")
 
-_OPENMP = {"OMP_PROC_BIND": "true", "GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
-"""OpenMP's workers stay on CPUs of their own, and wait for the next loop awake for about a millisecond instead of
-tens, so that they sleep soon after a call; within a call they stay awake as usual."""
+_OPENMP = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
+"""OpenMP's workers wait for the next loop awake for about a millisecond instead of tens, so that they sleep soon after
+a call; within a call they stay awake as usual."""
+_BOUND = {"OMP_PROC_BIND": "true"}
+"""OpenMP's workers stay on CPUs of their own. It also binds the main thread, and all that it starts, to the first CPU:
+for timing on the CPU, where each CPU has its worker, and nowhere else."""
 
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 """glibc keeps freed memory instead of giving it back after each call. With its defaults eager PyTorch pays page
@@ -158,7 +161,7 @@ def hide_from_others() -> None:
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def clean_environment(private_dir: str, threads: int) -> dict[str, str]:
+def clean_environment(private_dir: str, threads: int, *, bind_threads: bool = False) -> dict[str, str]:
     """The whole environment of a child: no keys, no settings of the user's, one place to write."""
     kept = {name: os.environ[name] for name in (*_KEPT_ENVIRONMENT, *_KEPT_FOR_CUDA) if name in os.environ}
     return {
@@ -175,6 +178,7 @@ def clean_environment(private_dir: str, threads: int) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(Path(private_dir, "inductor")),
         "TRITON_CACHE_DIR": str(Path(private_dir, "triton")),
         **_OPENMP,
+        **(_BOUND if bind_threads else {}),
         **_MALLOC,
     }
 

@@ -16,6 +16,7 @@ from fitness.children import Zygote
 from fitness.draws import SURPRISES, VERIFICATION, Draw, Pool, check, too_unstable
 from fitness.evaluation import Job
 from fitness.questions import OracleClient
+from fitness.rounds import Plan
 from fitness.sandbox import Policy, candidate_uid, live_dir
 from fitness.wire import Layout, Segment
 from problems.inputs import FAMILIES
@@ -54,9 +55,13 @@ lie in memory that the next call overwrites."""
 class Session:
     """A problem made ready: all that is expensive and the same for each of its candidates."""
 
-    looks = timing.LOOKS
+    looks, precision = timing.LOOKS, timing.PRECISION
     timed_s = 1.5
     """Timed rounds of one candidate stop after this long, once enough of them are in."""
+    single_plan = Plan(1, most_rounds=20, is_whole=True, has_exam=False)
+    """How single calls are timed, to see whether a batch hid something."""
+    fixed_ms = 0.0
+    """What a window of many calls costs around them: nothing that could be told from them."""
     warm_rounds = 3
     """Untimed rounds of every new process: heap, page tables and thread pools fill up in them."""
 

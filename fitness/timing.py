@@ -11,7 +11,7 @@ from dataclasses import dataclass
 LOOKS = (20, 40, 80, 160)
 """Numbers of rounds at which the judge may stop."""
 PRECISION = 0.015
-"""Half-width of the 95% interval of log(speedup) at which it stops."""
+"""Half-width of the 95% interval of log(speedup) at which it stops, on the CPU."""
 FIRST_LOOK = 6
 """Rounds after which a candidate that is clearly slower than the incumbent is given up."""
 HOPELESS = 1.5
@@ -66,6 +66,7 @@ def may_stop(
     reference_ms: Sequence[float],
     incumbent_ms: float | None,
     looks: Sequence[int] = LOOKS,
+    precision: float = PRECISION,
 ) -> bool:
     """Whether enough rounds are in: precise or clearly slower than the incumbent at a look, the last look, hopeless."""
     rounds = len(kernel_ms)
@@ -78,4 +79,4 @@ def may_stop(
     if incumbent_ms is not None and median_interval(kernel_ms)[0] > SLOWER * incumbent_ms:
         return True
     low, high = median_interval([math.log(r / k) for k, r in zip(kernel_ms, reference_ms, strict=True)])
-    return (high - low) / 2 <= PRECISION
+    return (high - low) / 2 <= precision

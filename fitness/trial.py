@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from fitness.gpu.session import GpuSession
 
 MORE_DRAWS = 16
-T2_ROUNDS = 20
+EARLY_ROUNDS, EARLY_MS = 6, 0.2
+"""Writing inputs takes the same for both sides, save for a tenth of a millisecond; a window takes some 12 ms."""
 OWN_THREADS = ("std::thread", "std::jthread", "std::async", "pthread_create", "threading", "concurrent.futures")
 """Programs with these start threads besides OpenMP's: their main thread is not bound to a CPU."""
 T2_TOLERANCE = 1.03
-"""A batch's time per call stands only if one call alone takes at most this much more, and the session's slack."""
+"""A batch's time per call stands unless one call alone surely takes more than this many times as long, and the
+session's slack: unless the 95% interval of its median lies above."""
 
 
 class Trial:
@@ -62,6 +64,7 @@ class Trial:
         rounds = paired(self._bench, session, lambda: next(starts, None) or self._start(), is_copied, plan)
         self._note("rounds_s", started)
         self.draws += rounds.draws
+        _refuse_early_work(rounds)
         if rounds.kept < FEWEST_ROUNDS // 2 and rounds.dropped:
             share = f"{rounds.dropped} of {rounds.dropped + rounds.kept}"
             return {
@@ -173,24 +176,28 @@ class Trial:
         """The batches' result, if calls one at a time bear it out; else what those say: (result, tier, note).
 
         A candidate could put its work off to the end of a batch and do it there in one go. The difference to the
-        reference in single calls, where nothing can be put off, tells: what a window costs around the call cancels.
+        reference in single calls, where nothing can be put off, tells: what goes on around the calls cancels.
         """
         again = self._start if self._job.device == "cpu" else lambda: self._runners[-1]
         started = time.monotonic()
-        plan = Plan(1, most_rounds=T2_ROUNDS, has_exam=False)
-        rounds = paired(self._bench, self._session, again, self._is_copied, plan)
+        rounds = paired(self._bench, self._session, again, self._is_copied, self._session.single_plan)
         self._note("single_s", started)
         self.draws += rounds.draws
         if not rounds.kept:
             return batched, "T1", ""
-        single = [
-            max(k - r + batched.reference_ms, 1e-6) for k, r in zip(rounds.kernel_ms, rounds.reference_ms, strict=True)
-        ]
-        if statistics.median(single) <= T2_TOLERANCE * batched.kernel_ms + self._session.single_slack_ms(
-            batched.kernel_ms
-        ):
+        single = [k - r + batched.reference_ms for k, r in zip(rounds.kernel_ms, rounds.reference_ms, strict=True)]
+        low, high = timing.median_interval(single)
+        if low <= T2_TOLERANCE * batched.kernel_ms + self._session.single_slack_ms(batched.kernel_ms):
             return batched, "T1", ""
-        result = timing.summarise(single, [batched.reference_ms] * len(single))
+        kernel_ms, reference_ms = statistics.median(single), batched.reference_ms
+        result = timing.Timing(
+            kernel_ms,
+            (low, high),
+            reference_ms,
+            reference_ms / kernel_ms,
+            (reference_ms / high, reference_ms / low),
+            len(single),
+        )
         return result, "T2", f"; one call alone took {result.kernel_ms:.3g} ms, so that is the score"
 
     def _note(self, stage: str, started: float) -> None:
@@ -217,6 +224,17 @@ class Trial:
         except CandidateFailed:
             return ""
         return runner.changed_input(draw.inputs)
+
+
+def _refuse_early_work(rounds: Rounds) -> None:
+    """CandidateFailed when writing a candidate's inputs surely took longer than writing the reference's: the device
+    then did something else meanwhile, such as work that waits in a stream for the inputs to change."""
+    if rounds.kept < EARLY_ROUNDS:
+        return
+    low, _ = timing.median_interval(rounds.reveals_ms)
+    if low > EARLY_MS:
+        reason = f"work of its own ran on the device while the next inputs were being written: {low:.2f} ms a round"
+        raise CandidateFailed(Verdict.CONTRACT, reason)
 
 
 def _grouped(draws: Iterable[Draw]) -> Iterator[list[Draw]]:

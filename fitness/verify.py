@@ -43,6 +43,7 @@ _EXPONENTS = 1100
 """Half the range of binary exponents of fp64, with room."""
 _PART, _GPU_PART = 1 << 14, 1 << 26
 """Elements handled at once: on the CPU below torch's grain of 32,768, so that no thread pool has to be woken."""
+_GPU_LANES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +146,36 @@ def _survey(reference: torch.Tensor, exact: torch.Tensor) -> tuple[float, torch.
         y, _ = _finite(exact[part], reference.dtype)
         squares += float(y.square().sum())
     rms = math.sqrt(squares / max(1, exact.numel()))
-    worst, error_squares = torch.zeros(2 * _EXPONENTS + 1, dtype=torch.float64, device=exact.device), 0.0
+    lanes = _GPU_LANES if exact.is_cuda else 1
+    largest = torch.zeros((2 * _EXPONENTS + 1, lanes), dtype=torch.int64, device=exact.device)
+    error_squares = 0.0
     for part in _parts(exact):
         y, is_finite = _finite(exact[part], reference.dtype)
         error = (reference[part].double() - y).abs_()
         error = torch.where(is_finite & (error <= _usable_error(y, rms, reference.dtype)), error, 0.0)
-        worst.scatter_reduce_(0, _power_of_two(y), error, "amax")
+        _raise(largest, _power_of_two(y), error)
         error_squares += float(error.square().sum())
+    worst = largest.amax(1).view(torch.float64)
     neighbours = torch.nn.functional.max_pool1d(worst[None, None], 3, stride=1, padding=1)[0, 0]
     return rms, neighbours, error_squares
+
+
+def _raise(largest: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> None:
+    """largest[rows[i], any column] = max(itself, values[i]), for values of at least 0.
+
+    Their bits have the same order as integers, for which a GPU has an atomic maximum. Neighbours go to different
+    columns: most errors have one of a few exponents, and threads that meet in one place wait for each other.
+    """
+    import torch
+
+    bits, lanes = values.view(torch.int64), largest.shape[1]
+    if lanes == 1:
+        largest.view(-1).scatter_reduce_(0, rows, bits, "amax")
+        return
+    whole = bits.numel() // lanes * lanes
+    for part, width in ((slice(0, whole), lanes), (slice(whole, None), bits.numel() - whole)):
+        if bits[part].numel():
+            largest.scatter_reduce_(0, rows[part].view(-1, width), bits[part].view(-1, width), "amax")
 
 
 def _bound(
@@ -293,6 +315,23 @@ def is_near(actual: torch.Tensor, reference: torch.Tensor, nearness: Nearness) -
     squares = sum(float(_finite(ours[p].double(), ours.dtype)[0].square().sum()) for p in _parts(ours))
     rms = math.sqrt(squares / max(1, ours.numel()))
     return all(_part_is_near(theirs[part], ours[part], rms, nearness) for part in _parts(ours))
+
+
+def are_near(
+    pairs: Sequence[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]], nearness: Sequence[Nearness]
+) -> bool:
+    """Whether all outputs of these calls, (candidate's, reference's), are near: judged together, since waiting for the
+    device once per small output would take longer than the calls."""
+    import torch
+
+    for index, near in enumerate(nearness):
+        actual, reference = ([outputs[index] for outputs in side] for side in zip(*pairs, strict=True))
+        if len(pairs) == 1:
+            if not is_near(actual[0], reference[0], near):
+                return False
+        elif not is_near(torch.stack(actual), torch.stack(reference), near):
+            return False
+    return True
 
 
 def _is_within_rounding(actual: torch.Tensor, reference: torch.Tensor, rms: float, factor: float) -> bool:

@@ -218,7 +218,8 @@ class Workbench:
         self._home = tempfile.TemporaryDirectory(prefix="judge-", dir=live_dir())
         self._channel, theirs = socket.socketpair()
         self._lines = self._channel.makefile("r", encoding="utf-8")
-        environment = clean_environment(self._home.name, len(os.sched_getaffinity(0)))
+        cpus = len(os.sched_getaffinity(0))
+        environment = clean_environment(self._home.name, cpus, bind_threads=self._device == "cpu")
         self._judge = subprocess.Popen(
             [sys.executable, "-P", "-m", "fitness.judge", str(theirs.fileno()), self._device, self._sandbox],
             pass_fds=[theirs.fileno()],

@@ -104,7 +104,8 @@ def _child(channel: socket.socket, request: dict[str, Any], descriptors: list[in
         os.dup2(log, 2)
         passed = _tidy(passed)
         policy = Policy(**{**request["policy"], "read": tuple(request["policy"]["read"])})
-        environment = clean_environment(policy.private_dir, request["spec"]["threads"])
+        is_bound = "OMP_PROC_BIND" in os.environ
+        environment = clean_environment(policy.private_dir, request["spec"]["threads"], bind_threads=is_bound)
         os.environ.clear()
         os.environ.update(environment)
         confine(policy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import statistics
+from typing import TYPE_CHECKING
 
 from fitness import timing
 from fitness.children import Zygote
@@ -15,9 +15,12 @@ from fitness.nvml import Watch
 from fitness.rounds import Bench
 from fitness.session import NO_OP
 
+if TYPE_CHECKING:
+    import torch
+
 FLUSH_CACHES = 2
 """Sizes of the last-level cache that are overwritten before every window."""
-NO_OP_WINDOWS = 25
+NO_OP_WINDOWS, SETTLING = 30, 6
 
 
 def open_bench(device: str, zygote: Zygote, *, fenced: bool) -> Bench:
@@ -37,21 +40,21 @@ def open_bench(device: str, zygote: Zygote, *, fenced: bool) -> Bench:
         if is_on:
             watch.begin()
 
-    fixed_ms = _no_op_window_ms(device, zygote, fenced=fenced)
+    fixed_ms = _no_op_window_ms(device, zygote, flush, fenced=fenced)
     return Bench(begin, flush, disturbed=watch.round, summary=watch.summary, fixed_ms=fixed_ms)
 
 
-def _no_op_window_ms(device: str, zygote: Zygote, *, fenced: bool) -> float:
+def _no_op_window_ms(device: str, zygote: Zygote, flush: torch.Tensor, *, fenced: bool) -> float:
     """Window of a single call that adds 1 to 16 numbers; rather too little than too much, since it is taken off."""
-    job = Job("no-op", NO_OP, NO_OP, device=device)
-    session = GpuSession(zygote, job, fenced=fenced, fixed_ms=0.0)
+    session = GpuSession(zygote, Job("no-op", NO_OP, NO_OP, device=device), flush, fenced=fenced)
     runner = session.reference(False)
     try:
         windows = [
-            runner.call([draw.inputs for draw in session.new_batch("own", 1)]).window_ms for _ in range(NO_OP_WINDOWS)
+            runner.call([draw.inputs for draw in session.new_batch("own", 1)], flush).window_ms
+            for _ in range(NO_OP_WINDOWS)
         ]
     finally:
         runner.close()
         runner.child.discard()
         session.close()
-    return min(timing.median_interval(windows[5:])[0], statistics.median(windows))
+    return timing.median_interval(windows[SETTLING:])[0]

@@ -9,19 +9,20 @@ memory-bound kernel. Work put off until after "done" shows as a sample that is n
 from __future__ import annotations
 
 import itertools
-import secrets
+import os
 import time
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fitness import wire
-from fitness.calls import Call, CandidateFailed, Limits, ModelProcess, Sample
+from fitness.calls import SAMPLED_CALLS, Call, CandidateFailed, Limits, ModelProcess
 from fitness.children import Zygote
 from fitness.evaluation import JudgeError, Verdict
 from fitness.gpu import memory
 from fitness.gpu.memory import DeviceError, DeviceMemory, MappedMemory
 from fitness.gpu.runner import INDICES
+from fitness.gpu.samples import Sampler, Stretch
 from fitness.nvml import Gpu
 from fitness.sandbox import Policy
 from fitness.wire import Layout, Output
@@ -29,14 +30,15 @@ from fitness.wire import Layout, Output
 if TYPE_CHECKING:
     import torch
 
-SAMPLED_CALLS = 8
-"""Calls of a batch whose outputs are sampled: work put off for a share x of the calls stays unseen in n windows with
-probability (1 - x)^(8 n)."""
-SAMPLE_BYTES = 4096
 IDLE_MS = 0.8
 """A device on which nothing else works does a trivial operation of ours much faster than this; others' time slices
 are longer."""
 IDLE_TRIES = 20
+AWAKE_S = 0.05 if (os.cpu_count() or 1) >= 4 else 0.0
+"""So long the judge waits for an answer without going to sleep: waking up takes as long as many a kernel."""
+UNUSED_BYTES = 1 << 30
+"""Mappings of outputs of this many bytes are kept although the last batch did not lie in them: opening one takes 0.1 ms
+or, when it is large, a millisecond."""
 
 
 class GpuRunner(ModelProcess):
@@ -58,7 +60,8 @@ class GpuRunner(ModelProcess):
         self._mapped: dict[bytes, MappedMemory] = {}
         self._views: dict[tuple[int, int], torch.Tensor] = {}
         self._holds_outputs = False
-        self._pinned = torch.empty(wire.MAX_REPLY_OUTPUTS * SAMPLE_BYTES, dtype=torch.uint8, pin_memory=True)
+        self._sampler = Sampler(self._layouts, self._device)
+        self._probe = torch.zeros(1, device=self._device)
         spec = {**spec, "input_handle": self._inputs.handle.hex()}
         super().__init__(zygote, "gpu_run", spec, policy, limits)
         try:
@@ -76,21 +79,52 @@ class GpuRunner(ModelProcess):
         which the candidate can fail.
         """
         self._let_go()
+        chosen = self._sampler.choose_among(len(batch))
+        self._check_bindings()
+        self._check_idle()
+        revealing = time.perf_counter_ns()
         self._reveal(batch, flush)
         self._check_rest()
-        self.child.thaw()
+        self._touch()
         started = time.perf_counter_ns()
+        self.child.thaw()
         self._order(wire.RUN, len(batch))
-        self._await(wire.DONE, "a forward call")
-        chosen = _sample_of(len(batch))
-        samples = self._sample(chosen, self._where(chosen))
+        self._await(wire.DONE, "a forward call", awake_s=AWAKE_S)
+        self._take(chosen)
         window_ns = time.perf_counter_ns() - started
+        return self._finish(batch, chosen, window_ns, (started - revealing) / 1e6)
+
+    def paced(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None = None) -> Call:
+        """As `call`, but an input is revealed only when the output before it is there: nothing can be done for several
+        calls at once. The window holds the reveals too; what they and the messages take is the same for every model.
+        """
+        self._let_go()
+        chosen = [self._sampler.choose([number]) for number in range(len(batch))]
+        self._check_bindings()
+        self._check_idle()
+        self._reveal([], flush)
+        self._check_rest()
+        started = time.perf_counter_ns()
+        self.child.thaw()
+        for number, values in enumerate(batch):
+            self._reveal([values], None, number)
+            self._order(wire.STEP, number)
+            self._await(wire.DONE, "a forward call", awake_s=AWAKE_S)
+            self._take(chosen[number], number * len(self._layouts))
+        window_ns = time.perf_counter_ns() - started
+        return self._finish(batch, [stretch for each in chosen for stretch in each], window_ns, 0.0)
+
+    def _finish(
+        self, batch: Sequence[Sequence[torch.Tensor]], chosen: Sequence[Stretch], window_ns: int, reveal_ms: float
+    ) -> Call:
+        """After the clock: finds all outputs, stops the process and looks at what it did to its inputs."""
+        samples = self._sampler.read(chosen)
         self._holds_outputs = True
         outputs = self._outputs(len(batch))
         self._put_to_rest()
         if not self._is_trusted:
             self._examine(batch)
-        return Call(window_ns / 1e6, outputs, samples=samples)
+        return Call(window_ns / 1e6, outputs, samples=samples, reveal_ms=reveal_ms)
 
     def peak_extra_bytes(self) -> int:
         """Most device memory taken since it was ready, as the card counts it."""
@@ -136,25 +170,37 @@ class GpuRunner(ModelProcess):
         self._await(wire.RELEASED, "letting go of the outputs")
         self._put_to_rest()
 
-    def _reveal(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None) -> None:
-        """Writes the inputs while the process is stopped and nothing of its work is left on the device."""
+    def _reveal(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None, first_slot: int = 0) -> None:
+        """Writes inputs into the slots from `first_slot` on, and overwrites the cache.
+
+        By kernels, not by copy engines, beside which work of the runner's could go on: so it would take longer.
+        """
         import torch
 
-        self._check_idle()
         source = self._in_one_piece(batch)
         if source is not None:
-            self._everything[: source.numel()].copy_(source)
-        else:
-            places = [place for slot in self._slots[: len(batch)] for place in slot]
+            start = first_slot * self._slot_bytes
+            target = self._everything[start : start + source.numel()]
+            for ours, given in zip(_words(target), _words(source), strict=True):
+                torch.bitwise_or(given, 0, out=ours)
+        elif batch:
+            places = [place for slot in self._slots[first_slot : first_slot + len(batch)] for place in slot]
             torch._foreach_copy_(places, [value for values in batch for value in values])
         if flush is not None:
             flush.add_(1)
         torch.cuda.synchronize(self._device)
 
+    def _touch(self) -> None:
+        """The least that the device can do; takes long when it has something else to do."""
+        import torch
+
+        self._probe.add_(1)
+        torch.cuda.synchronize(self._device)
+
     def _in_one_piece(self, batch: Sequence[Sequence[torch.Tensor]]) -> torch.Tensor | None:
         """The bytes of a batch that lies in memory just as our own slots do, such as a freshly drawn one."""
         starts, _ = wire.offsets(self._input_layouts)
-        if not starts:
+        if not starts or not batch:
             return None
         base = batch[0][0].data_ptr()
         for slot, values in enumerate(batch):
@@ -167,12 +213,9 @@ class GpuRunner(ModelProcess):
     def _check_idle(self) -> None:
         """CandidateFailed when the device is shared with work that outlived its call, such as a kernel that waits for
         the next inputs."""
-        import torch
-
         for _ in range(IDLE_TRIES):
             started = time.perf_counter_ns()
-            self._pinned[:4].to(self._device, non_blocking=True).add_(1)
-            torch.cuda.synchronize(self._device)
+            self._touch()
             if time.perf_counter_ns() - started < IDLE_MS * 1e6:
                 return
         raise CandidateFailed(Verdict.CONTRACT, "work of its own was still running on the device between two calls")
@@ -183,7 +226,7 @@ class GpuRunner(ModelProcess):
 
     def _claims(self, calls: int) -> tuple[Output, ...]:
         """What the runner says about the outputs of so many calls; their form must be right."""
-        claims = self._await(wire.DONE, "saying where its outputs are").outputs
+        claims = self._await(wire.DONE, "saying where its outputs are", awake_s=AWAKE_S).outputs
         expected = self._layouts * calls
         if len(claims) != len(expected):
             found = len(claims) / calls
@@ -208,26 +251,10 @@ class GpuRunner(ModelProcess):
             raise CandidateFailed(Verdict.CONTRACT, "an output reaches beyond the memory that holds it")
         return mapped.address + claim.address
 
-    def _sample(self, calls: Sequence[int], claims: Sequence[Output]) -> tuple[Sample, ...]:
-        """One stretch of each chosen output, at a place that nobody could foresee; ends with the bytes here."""
-        import torch
-
-        taken: list[tuple[int, int, int, int, int]] = []
-        for index, claim in enumerate(claims):
-            layout = self._layouts[index % len(self._layouts)]
-            item = wire.item_bytes(layout.dtype)
-            count = min(layout.numel, SAMPLE_BYTES // item)
-            if count == 0:
-                continue
-            start = secrets.randbelow(layout.numel - count + 1)
-            place = len(taken) * SAMPLE_BYTES
-            memory.read_async(self._pinned.data_ptr() + place, self._place(claim) + start * item, count * item)
-            taken.append((calls[index // len(self._layouts)], index % len(self._layouts), start, place, count * item))
-        memory.wait()
-        return tuple(
-            Sample(c, o, start, self._pinned[p : p + n].clone().view(getattr(torch, self._layouts[o].dtype)))
-            for c, o, start, p, n in taken
-        )
+    def _take(self, chosen: Sequence[Stretch], first: int = 0) -> None:
+        """Asks where the chosen outputs lie and samples them, as stretch number `first` and following."""
+        claims = self._where([stretch.call for stretch in chosen[:: len(self._layouts)]])
+        self._sampler.take(chosen, [self._place(claim) if claim.nbytes else 0 for claim in claims], first)
 
     def _outputs(self, calls: int) -> list[list[torch.Tensor]]:
         """All outputs where they lie; mappings that none of them needs are let go."""
@@ -239,14 +266,21 @@ class GpuRunner(ModelProcess):
             claims += self._claims(count)
         self._refuse_aliases(claims)
         places = [self._place(claim) if claim.nbytes else 0 for claim in claims]
-        unused = set(self._mapped) - {claim.handle for claim in claims}
-        for handle in unused:
-            self._mapped.pop(handle).close()
-        if unused:
-            self._views.clear()
+        self._unmap({claim.handle for claim in claims})
         width = len(self._layouts)
         tensors = [self._view(place, index % width) for index, place in enumerate(places)]
         return [tensors[index : index + width] for index in range(0, len(tensors), width)]
+
+    def _unmap(self, used: set[bytes]) -> None:
+        """Closes mappings of old: an open one holds memory that the runner may have given back."""
+        unused = [handle for handle in self._mapped if handle not in used]  # in the order of their opening
+        nbytes = sum(self._mapped[handle].nbytes for handle in unused)
+        for handle in unused:
+            if nbytes <= UNUSED_BYTES:
+                return
+            nbytes -= self._mapped[handle].nbytes
+            self._mapped.pop(handle).close()
+            self._views.clear()
 
     def _view(self, place: int, output: int) -> torch.Tensor:
         """The output at an address; runners put their outputs into the same places again and again."""
@@ -305,21 +339,19 @@ def _gpu(device: str) -> Gpu | None:
         return None
 
 
-def _sample_of(count: int) -> list[int]:
-    """Up to SAMPLED_CALLS calls of a batch, at random, without repetition."""
-    return secrets.SystemRandom().sample(range(count), min(count, SAMPLED_CALLS))
-
-
 def _any_differ(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether any byte differs; by words, and by parts that leave room."""
+    (words, rest), (others, other_rest) = _words(left), _words(right)
+    parts = zip((rest, *words.split(1 << 27)), (other_rest, *others.split(1 << 27)), strict=True)
+    return any(bool((a != b).any()) for a, b in parts)
+
+
+def _words(data: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Bytes as words of 8, and the bytes that are left."""
     import torch
 
-    words = left.numel() // 8 * 8
-    tail = bool((left[words:] != right[words:]).any())
-    pairs = zip(
-        left[:words].view(torch.int64).split(1 << 27), right[:words].view(torch.int64).split(1 << 27), strict=True
-    )
-    return tail or any(bool((a != b).any()) for a, b in pairs)
+    whole = data.numel() // 8 * 8
+    return data[:whole].view(torch.int64), data[whole:]
 
 
 def _differ(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -47,7 +47,7 @@ def driver() -> Any:
     cuda.cuIpcCloseMemHandle.argtypes = [pointer]
     cuda.cuMemGetAddressRange_v2.argtypes = [ctypes.POINTER(pointer), ctypes.POINTER(size), pointer]
     cuda.cuPointerGetAttribute.argtypes = [ctypes.c_void_p, ctypes.c_int, pointer]
-    cuda.cuMemcpyDtoHAsync_v2.argtypes = [ctypes.c_void_p, pointer, size, ctypes.c_void_p]
+    cuda.cuMemcpyDtoDAsync_v2.argtypes = [pointer, pointer, size, ctypes.c_void_p]
     cuda.cuStreamSynchronize.argtypes = [ctypes.c_void_p]
     return cuda
 
@@ -94,9 +94,9 @@ def identity_of(address: int) -> int:
     return number.value
 
 
-def read_async(target: int, address: int, nbytes: int) -> None:
-    """Starts a copy from the device to pinned host memory, on the default stream."""
-    _check(driver().cuMemcpyDtoHAsync_v2(target, address, nbytes, None), "reading a sample")
+def copy_async(target: int, address: int, nbytes: int) -> None:
+    """Starts a copy within the device, on the default stream."""
+    _check(driver().cuMemcpyDtoDAsync_v2(target, address, nbytes, None), "taking a sample")
 
 
 def wait() -> None:

@@ -20,10 +20,12 @@ from fitness.calls import Call, Limits
 from fitness.children import Zygote
 from fitness.draws import VERIFICATION, Draw, too_late, too_unstable, wrong
 from fitness.evaluation import Job, JudgeError
+from fitness.gpu import room, windows
 from fitness.gpu.calls import GpuRunner, new_runner
 from fitness.gpu.memory import DeviceError, DeviceMemory
 from fitness.gpu.oracle import GpuOracle, Stream
 from fitness.questions import widened
+from fitness.rounds import Plan
 from fitness.sandbox import live_dir
 from fitness.session import BASELINES, COMPILE_FILE_BYTES, private_policy
 from fitness.verify import Nearness
@@ -32,43 +34,39 @@ from fitness.wire import Layout
 if TYPE_CHECKING:
     import torch
 
-WINDOW_MS = 8.0
+WINDOW_MS = 12.0
 """A window holds calls for about this long, some twenty times what it costs around them."""
-MOST_CALLS = 512
-PILOT_CALLS = 16
-SLOTS_SHARE = 0.6
-"""Share of the free memory that all copies of a batch's inputs and outputs may take."""
-HOST_MS, JITTER_MS = {"cuda": 0.03, "triton": 0.06}, 0.01
-"""What launching costs: Python and a C function; Triton's own launcher, written in Python."""
+MOST_CALLS = 1024
+PACED_CALLS, PACED_ROUNDS = 32, 8
+HOST_MS = {"cuda": 0.015, "triton": 0.045}
+"""How much longer than eager's launching may take: Python and a C function; Triton's own launcher, in Python."""
 SURPRISES_CHECKED = 2
 """Calls of a batch of a family that is not timed that the oracle looks at."""
 TOGETHER_BYTES = 256 << 20
 """Outputs of this many bytes are compared at once."""
 CACHED_BYTES = 8 << 30
 """Verification draws of a problem are kept from candidate to candidate up to this size."""
-LOOKS = (8, 12, 20, 40, 80, 160)
-CONTEXTS_BYTES = 6 << 30
-"""For the CUDA contexts and libraries of three processes, and for comparing outputs by parts."""
+LOOKS, PRECISION = (8, 12, 16, 20, 30, 40, 80, 160), 0.006
+"""As in fitness/timing.py; finer, so that judgements of one kernel lie within 2% of each other."""
 
 
 class GpuSession:
     """A problem made ready: all that is expensive and the same for each of its candidates."""
 
-    looks = LOOKS
-    timed_s = 0.9
+    looks, precision = LOOKS, PRECISION
+    timed_s = 1.5
     """As on the CPU (fitness/session.py); a round takes about a tenth of a second, most of it drawing and comparing."""
     warm_rounds = 1
     """Untimed rounds: memory for the outputs of a whole batch is taken in them."""
 
-    def __init__(self, zygote: Zygote, job: Job, *, fenced: bool, fixed_ms: float) -> None:
+    def __init__(self, zygote: Zygote, job: Job, flush: torch.Tensor, *, fenced: bool) -> None:
         """Loads the problem and times the reference roughly.
 
-        `fixed_ms`: what a window costs around the work. Raises ProblemError when the problem's own code fails or cannot
-        judge, JudgeError when the card is too small for it.
+        Raises ProblemError when the problem's own code fails or cannot judge, JudgeError when the card is too small.
         """
         import torch
 
-        self._zygote, self.job, self._fenced, self._fixed_ms = zygote, job, fenced, fixed_ms
+        self._zygote, self.job, self._flush, self._fenced = zygote, job, flush, fenced
         self._device = job.device
         self.limits = Limits(max(job.timeout_s, 60.0), 2 * job.memory_bytes, torch.cuda.mem_get_info(self._device)[1])
         self._dir = Path(tempfile.mkdtemp(prefix="problem-", dir=live_dir()))
@@ -95,7 +93,7 @@ class GpuSession:
         self._output_bytes = wire.offsets(self.outputs)[1]
         shapes = [layout.shape for layout in (*self.inputs, *self.state_layouts)]
         self._terms = verify.longest_sum(shapes, [layout.shape for layout in self.outputs])
-        self._check_room()
+        room.check(job=self.job, slot_bytes=self._slot_bytes, output_bytes=self._output_bytes)
         self.calls = 1
         self._give("inputs", self._slot_bytes)
         self._state = self._varied_weights()
@@ -104,8 +102,20 @@ class GpuSession:
         self._others: dict[bool, list[str]] = {}
         self.unusable: dict[str, float] = {}
         self.pilot_ms = self._pilot()
-        self.calls = max(1, min(self._fitting_calls(), MOST_CALLS, -int(-WINDOW_MS // max(self.pilot_ms, 1e-3))))
+        self.calls = max(
+            1,
+            min(
+                self._fitting_calls(),
+                MOST_CALLS,
+                -int(-WINDOW_MS // max(self.pilot_ms, 1e-3)),
+            ),
+        )
         self._give("inputs", self._slot_bytes * self.calls)
+        self.fixed_ms = 0.0
+        if self.calls > 1:
+            is_copied = self._state is not None
+            runner, family = self.timed_reference(is_copied), self.timed_families(is_copied)[0]
+            self.fixed_ms = windows.fixed_ms(runner, lambda n: self.new_batch(family, n), self.calls, self._flush)
 
     def verification(self, is_copied: bool) -> Iterable[Draw]:
         """The draws of the first check, with their oracles. Large ones are made anew for each candidate, one at a time:
@@ -139,9 +149,10 @@ class GpuSession:
         together = max(1, TOGETHER_BYTES // max(1, self._output_bytes))
         for first in range(0, len(batch), together):
             group = range(first, min(first + together, len(batch)))
-            if not _are_near(theirs, ours, group, nearness):
-                for slot in group:
-                    if not _are_near(theirs, ours, range(slot, slot + 1), nearness):
+            pairs = [(theirs.outputs[slot], ours.outputs[slot]) for slot in group]
+            if not verify.are_near(pairs, nearness):
+                for slot, pair in zip(group, pairs, strict=True):
+                    if not verify.are_near([pair], nearness):
                         self._ask_oracle(theirs.outputs[slot], slot, batch[slot], is_copied)
         for sample in theirs.samples:
             final = theirs.outputs[sample.call][sample.output].reshape(-1)
@@ -191,7 +202,7 @@ class GpuSession:
         if not self._is_small:
             own += 3 * self._output_bytes  # the bounds of one draw
         free = torch.cuda.mem_get_info(self._device)[0]
-        return Limits(job.timeout_s, job.memory_bytes, max(1 << 30, free - own - CONTEXTS_BYTES))
+        return Limits(job.timeout_s, job.memory_bytes, max(1 << 30, free - own - room.CONTEXTS_BYTES))
 
     def single_slack_ms(self, batched_ms: float) -> float:
         """How much longer than one call of a batch a single call may take before its own time becomes the score.
@@ -199,7 +210,13 @@ class GpuSession:
         A batch hides what the host does for a call behind the device's work; but the host's part of an honest kernel
         takes no longer than one call of the batch, and seldom more than HOST_MS.
         """
-        return min(batched_ms, HOST_MS[self.job.backend]) + JITTER_MS
+        return min(batched_ms, HOST_MS[self.job.backend])
+
+    @property
+    def single_plan(self) -> Plan:
+        """How single calls are timed: one by one within a window."""
+        calls = min(self.calls, PACED_CALLS, max(1, wire.MAX_REPLY_OUTPUTS // len(self.outputs)))
+        return Plan(calls, most_rounds=PACED_ROUNDS, is_whole=True, is_paced=True, has_exam=False)
 
     def close(self) -> None:
         """Ends oracle and reference, gives the memory back and removes the problem's folder."""
@@ -305,44 +322,21 @@ class GpuSession:
         """Whether inputs, results, fp64 results and bounds of all verification draws can be kept."""
         return len(VERIFICATION) * (self._slot_bytes + 6 * self._output_bytes) <= CACHED_BYTES
 
-    def _check_room(self) -> None:
-        """JudgeError when the card cannot hold two runners beside the oracle's fp64 results."""
-        import torch
-
-        needed = 4 * self._slot_bytes + 7 * self._output_bytes + CONTEXTS_BYTES
-        free, total = torch.cuda.mem_get_info(self._device)
-        if needed > free:
-            raise JudgeError(
-                f"problem {self.job.problem} needs about {needed / 2**30:.1f} GiB on the card, {free / 2**30:.1f} of "
-                f"{total / 2**30:.1f} GiB are free on {self._device}; end other programs there, or take a larger card"
-            )
-
     def _fitting_calls(self) -> int:
-        """Calls of one window whose inputs (with the problem's process, candidate and reference) and outputs fit."""
-        import torch
-
-        torch.cuda.empty_cache()
-        aside = 3 * self._slot_bytes + 3 * self._output_bytes  # drawing, and the oracle's results
-        room = SLOTS_SHARE * (torch.cuda.mem_get_info(self._device)[0] - aside)
-        return max(1, int(room / max(1, 3 * self._slot_bytes + 2 * self._output_bytes)))
+        return room.fitting_calls(self._device, self._slot_bytes, self._output_bytes)
 
     def _pilot(self) -> float:
         """The reference's time of one call [ms], roughly."""
         is_copied = self._state is not None
-        self.timed_families(is_copied)
-        self.calls = max(1, min(PILOT_CALLS, self._fitting_calls()))
+        family = self.timed_families(is_copied)[0]
+        self.calls = max(1, min(windows.PILOT_CALLS, self._fitting_calls()))
         self._give("inputs", self._slot_bytes * self.calls)
         runner = self.reference(is_copied)
         try:
-            family = self.timed_families(is_copied)[0]
-            windows = []
-            for _ in range(5):
-                batch = self.new_batch(family, self.calls)
-                windows.append(runner.call([draw.inputs for draw in batch]).window_ms)
+            return windows.call_ms(runner, lambda calls: self.new_batch(family, calls), self.calls)
         finally:
             runner.close()
             runner.child.discard()
-        return max(min(windows) - self._fixed_ms, 0.0) / self.calls
 
     def _varied_weights(self) -> DeviceMemory | None:
         if not self.state_layouts:
@@ -400,18 +394,3 @@ class GpuSession:
     def _policy(self, read: tuple[str, ...], *, processes: bool = False) -> Any:
         policy = private_policy(read, processes=processes, fenced=self._fenced)
         return dataclasses.replace(policy, gpu=True)
-
-
-def _are_near(theirs: Call, ours: Call, slots: range, nearness: Sequence[Nearness]) -> bool:
-    """Whether all outputs of these calls lie near the reference's: judged together, since waiting for the device
-    once per small output would take longer than the calls."""
-    import torch
-
-    for index, near in enumerate(nearness):
-        actual, reference = ([call.outputs[slot][index] for slot in slots] for call in (theirs, ours))
-        if len(slots) == 1:
-            if not verify.is_near(actual[0], reference[0], near):
-                return False
-        elif not verify.is_near(torch.stack(actual), torch.stack(reference), near):
-            return False
-    return True

@@ -41,7 +41,7 @@ class ModelNew(torch.nn.Module):
         work[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), 1, BLOCK=1024)
         return out
 """
-SPIN = "while limit > 0:\n        limit += tl.atomic_add(out, 0.0).to(tl.int32) * 0"
+SPIN = "tl.store(out + at, 0 * value)\n    while tl.atomic_add(out, 0.0) < 2.0:\n        tl.debug_barrier()"
 STRAY = "tl.store(out + (at.to(tl.int64) << 40) + (1 << 44), value)"
 DEVICE_MEMORY_S = 5.0
 
@@ -78,7 +78,7 @@ def _device_bytes() -> int:
 def test_device_memory_of_a_killed_runner_is_back_within_five_seconds(gpu_bench):
     before = _device_bytes()
     hog = (
-        f"say_name = ctypes.CDLL(None).prctl; self.hog = torch.ones(1 << 32, device=x.device); "
+        f"if self.calls > 3: say_name = ctypes.CDLL(None).prctl; self.hog = torch.ones(1 << 32, device=x.device); "
         f"torch.cuda.synchronize(); say_name(15, b{VICTIM!r}, 0, 0, 0); time.sleep(60)"
     )
     held: list[int] = []

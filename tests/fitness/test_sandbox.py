@@ -71,6 +71,18 @@ def test_the_environment_of_a_child_holds_no_key(monkeypatch, tmp_path):
     assert "sk-secret" not in str(clean_environment(str(tmp_path), 2))
 
 
+@pytest.mark.parametrize("bind_threads", [False, True])
+def test_children_may_use_every_cpu_unless_threads_are_bound(tmp_path, bind_threads):
+    cpus = os.sched_getaffinity(0)
+    running = Zygote(len(cpus), bind_threads=bind_threads)
+    try:
+        child = running.spawn("attack", _targets(tmp_path), private_policy(()))  # answers once torch is there
+        assert os.sched_getaffinity(running._process.pid) == ({min(cpus)} if bind_threads else cpus)
+        child.discard()
+    finally:
+        running.close()
+
+
 def test_a_child_that_ends_leaves_no_folder_behind(zygote, tmp_path):
     policy = private_policy(())
     child = zygote.spawn("attack", _targets(tmp_path), policy)

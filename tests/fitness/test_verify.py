@@ -125,3 +125,17 @@ def test_the_longest_sum_covers_matrix_products_filters_and_full_reductions():
     assert verify.longest_sum([(128, 700), (700, 64)], [(128, 64)]) >= 700
     assert verify.longest_sum([(8, 32, 56, 56), (64, 32, 3, 3)], [(8, 64, 54, 54)]) >= 32 * 9
     assert verify.longest_sum([(1000, 1000)], [()]) >= 1_000_000
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 1000])
+def test_errors_by_exponent_are_the_same_however_they_are_spread_over_columns(count):
+    generator = torch.Generator().manual_seed(count)
+    rows = torch.randint(0, 7, (count,), generator=generator)
+    values = torch.rand(count, dtype=torch.float64, generator=generator) * 10.0 ** torch.randint(-300, 300, (count,))
+    found = []
+    for lanes in (1, 64):
+        largest = torch.zeros((7, lanes), dtype=torch.int64)
+        verify._raise(largest, rows, values)
+        found.append(largest.amax(1).view(torch.float64))
+    expected = [max((float(v) for r, v in zip(rows, values, strict=True) if r == row), default=0.0) for row in range(7)]
+    assert found[0].tolist() == found[1].tolist() == expected
