@@ -93,8 +93,9 @@ def paired(
 ) -> Rounds:
     """Rounds until `plan` or precision says stop.
 
-    `candidate()` gives a new process: a process must see each input at most once, or it could remember. Raises
-    CandidateFailed at the first wrong output.
+    `candidate()` gives a new process: a process must see each input at most once, or it could remember. Both sides get
+    new processes after so many rounds as the session says, since a process is fast or slow by where its memory happens
+    to lie, which no number of rounds in it shows. Raises CandidateFailed at the first wrong output.
     """
     feed = session.feed(is_copied, plan.calls, fresh=plan.fresh)
     warm = min(session.warm_rounds, feed.rounds - 1)
@@ -105,6 +106,7 @@ def paired(
     bench.quiet(True)
     try:
         while True:
+            kept_before = rounds.kept
             for index, (batch, is_timed) in enumerate(feed.batches(order)):
                 calls = _round(bench, [runner, reference], batch, order, is_paced=plan.is_paced)
                 if plan.is_checked:
@@ -122,9 +124,11 @@ def paired(
                             session.compare(calls[0], calls[1], last, is_copied)
                             rounds.draws += len(last)
                     return rounds
+                if not plan.keep_process and rounds.kept - kept_before >= session.rounds_per_process:
+                    break
             if not plan.keep_process:
-                runner.close()
-                runner = candidate()
+                session.give_back(reference)
+                runner, reference = candidate(), session.timed_reference(is_copied)
     finally:
         bench.quiet(False)
         session.give_back(reference)

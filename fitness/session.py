@@ -60,9 +60,11 @@ class Session:
     """Timed rounds of one candidate stop after this long, once enough of them are in."""
     single_plan = Plan(1, most_rounds=20, is_whole=True, has_exam=False)
     """How single calls are timed, to see whether a batch hid something."""
+    rounds_per_process = 7
+    """Three processes for the first twenty rounds."""
     fixed_ms = 0.0
     """What a window of many calls costs around them: nothing that could be told from them."""
-    warm_rounds = 3
+    warm_rounds = 6
     """Untimed rounds of every new process: heap, page tables and thread pools fill up in them."""
 
     def __init__(self, zygote: Zygote, job: Job, *, fenced: bool) -> None:

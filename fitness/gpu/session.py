@@ -23,7 +23,7 @@ from fitness.evaluation import Job, JudgeError
 from fitness.gpu import room, windows
 from fitness.gpu.calls import GpuRunner, new_runner
 from fitness.gpu.memory import DeviceError, DeviceMemory
-from fitness.gpu.oracle import GpuOracle, Stream
+from fitness.gpu.oracle import MANY_ROUNDS, GpuOracle, Stream
 from fitness.questions import widened
 from fitness.rounds import Plan
 from fitness.sandbox import live_dir
@@ -56,6 +56,7 @@ class GpuSession:
     looks, precision = LOOKS, PRECISION
     timed_s = 1.5
     """As on the CPU (fitness/session.py); a round takes about a tenth of a second, most of it drawing and comparing."""
+    rounds_per_process = MANY_ROUNDS
     warm_rounds = 1
     """Untimed rounds: memory for the outputs of a whole batch is taken in them."""
 
