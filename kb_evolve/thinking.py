@@ -68,4 +68,5 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         completion_tokens=one.completion_tokens + other.completion_tokens,
         cost_usd=one.cost_usd + other.cost_usd,
         latency_s=one.latency_s + other.latency_s,
+        is_priced=one.is_priced and other.is_priced,
     )

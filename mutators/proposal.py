@@ -21,6 +21,8 @@ class Usage:
     completion_tokens: int = 0
     cost_usd: float = 0.0
     latency_s: float = 0.0
+    is_priced: bool = True
+    """Whether `cost_usd` holds all of it: False where a model's price is not known."""
 
 
 @dataclass(frozen=True, slots=True)
