@@ -153,6 +153,52 @@ CREATE TABLE leases (
 """
 
 
+CONVERSATIONS = """
+CREATE TABLE requests (
+    run_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    turn INTEGER NOT NULL CHECK (turn >= 0),
+    operator TEXT NOT NULL,
+    model TEXT NOT NULL,
+    island INTEGER NOT NULL,
+    parent_ids TEXT NOT NULL,
+    messages TEXT NOT NULL,
+    prompt_version TEXT NOT NULL,
+    parameters TEXT NOT NULL,
+    worst_usd REAL,
+    opened_at TEXT NOT NULL,
+    PRIMARY KEY (run_id, number, turn),
+    FOREIGN KEY (run_id, number) REFERENCES attempts (run_id, number)
+) STRICT;
+
+CREATE TABLE replies (
+    run_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    reasoning TEXT NOT NULL,
+    finish_reason TEXT NOT NULL,
+    usage TEXT NOT NULL,
+    at TEXT NOT NULL,
+    PRIMARY KEY (run_id, number, turn),
+    FOREIGN KEY (run_id, number, turn) REFERENCES requests (run_id, number, turn)
+) STRICT;
+
+CREATE TABLE model_failures (
+    id INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    usage TEXT NOT NULL,
+    at TEXT NOT NULL,
+    FOREIGN KEY (run_id, number, turn) REFERENCES requests (run_id, number, turn)
+) STRICT;
+CREATE INDEX model_failures_of_requests ON model_failures (run_id, number, turn);
+"""
+
+
 def _guard(table: str, verb: str) -> str:
     return (
         f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} BEGIN "
@@ -175,7 +221,16 @@ def leases(db: Database) -> None:
     db.executescript(LEASES)
 
 
-VERSIONS = ("0001_history", "0002_leases")
+@MIGRATIONS(name="0003_conversations")
+def conversations(db: Database) -> None:
+    """What models were asked, what they answered, and what it cost."""
+    db.executescript(CONVERSATIONS)
+    for table in ("requests", "replies", "model_failures"):
+        db.execute(_guard(table, "UPDATE"))
+        db.execute(_guard(table, "DELETE"))
+
+
+VERSIONS = ("0001_history", "0002_leases", "0003_conversations")
 """Migration names in order; a database's `user_version` is how many of them it holds."""
 
 SCHEMA_VERSION = len(VERSIONS)

@@ -79,7 +79,10 @@ TOTALS = """
         coalesce(sum(json_extract(usage, '$.prompt_tokens')), 0) AS prompt_tokens,
         coalesce(sum(json_extract(usage, '$.completion_tokens')), 0) AS completion_tokens,
         coalesce(sum(json_extract(usage, '$.cost_usd')), 0.0) AS cost_usd
-    FROM outcomes WHERE run_id = :run
+    FROM (SELECT run_id, usage FROM replies UNION ALL SELECT run_id, usage FROM model_failures UNION ALL
+        SELECT run_id, usage FROM outcomes WHERE NOT EXISTS
+            (SELECT 1 FROM requests WHERE requests.run_id = outcomes.run_id AND requests.number = outcomes.number))
+    WHERE run_id = :run
 """
 
 

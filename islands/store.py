@@ -30,6 +30,7 @@ from islands.database import StoreError, broken, connect, immediate, translated
 from islands.lease import Lease, Owner, held, lost, this_place
 from islands.records import KEY_COLUMNS, TOLD, Key, attempt_of, candidate_of, evaluated_of, full_key, run_of
 from islands.run import OUTCOMES, Attempt, Counts, Event, Run, utc_now
+from islands.turns import Turns
 
 __all__ = ["Store", "StoreError", "open_store"]
 
@@ -43,7 +44,7 @@ def open_store(path: str | Path, read_only: bool = False) -> Store:
     return Store(Path(path), connect(Path(path), read_only), read_only)
 
 
-class Store:
+class Store(Turns):
     """One open database file; usable from several threads of the process that opened it."""
 
     def __init__(self, path: Path, db: Database, read_only: bool) -> None:

@@ -81,3 +81,35 @@ def record(store: Store, of_run: Run, new: Evaluated) -> None:
     store.add_candidate(of_run.id, made)
     store.close_attempt(of_run.id, made.number, "candidate")
     store.add_evaluation(of_run.id, made.id, new.evaluation, key(made, of_run))
+
+
+def request(number: int = 4, turn: int = 0, **changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "number": number,
+        "turn": turn,
+        "operator": "diff",
+        "model": "some/model",
+        "island": number % 4,
+        "parent_ids": (f"run00000-{number % 4:06d}",),
+        "messages": ({"role": "user", "content": f"make {number} faster"},),
+        "prompt_version": "ab" * 32,
+        "parameters": {"max_tokens": 100},
+        "worst_usd": 0.02,
+    }
+    return values | changes
+
+
+def reply(text: str = "done", cost_usd: float = 0.01) -> dict[str, Any]:
+    usage = {"model": "some/model", "prompt_tokens": 10, "completion_tokens": 5, "cost_usd": cost_usd}
+    return {"text": text, "reasoning": "", "finish_reason": "stop", "usage": usage}
+
+
+def converse(store: Store, run_id: str, number: int) -> None:
+    """Opens an attempt with one answered and one failed request."""
+    if number not in {attempt.number for attempt in store.attempts(run_id)}:
+        store.open_attempt(run_id, number, number % 4, "diff")
+    store.open_request(run_id, request(number))
+    store.add_reply(run_id, number, 0, reply())
+    store.open_request(run_id, request(number, 1))
+    usage = {"model": "some/model", "prompt_tokens": 7, "completion_tokens": 0, "cost_usd": 0.02}
+    store.add_model_failure(run_id, number, 1, kind="timeout", reason="no answer within 3 s", usage=usage)

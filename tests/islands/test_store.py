@@ -358,10 +358,11 @@ def test_records_can_be_neither_changed_nor_removed(store, make, path):
     make.record(store, make.run(), make.evaluated(0, 1.5))
     make.record(store, make.run(), make.evaluated(4, 1.5, parent_ids=("run00000-000000",)))
     store.add_event("run00000", "started", {})
+    make.converse(store, "run00000", 4)
     with sqlite3.connect(path) as raw:
         tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         tables -= {"leases", "_sqlite_migrations"}
-        assert len(tables) == 10
+        assert len(tables) == 13
         for table in tables:
             column = raw.execute(f"SELECT name FROM pragma_table_info('{table}')").fetchone()[0]
             for statement in (f"DELETE FROM {table}", f"UPDATE {table} SET {column} = {column}"):
