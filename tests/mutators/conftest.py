@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from fitness.evaluation import Evaluation, Verdict
 from islands.candidate import Candidate, Evaluated, Ticket
+
+sys.path.append(str(Path(__file__).parent))  # helper modules beside the tests are found by their own names
 
 FRAME = '''"""A kernel."""
 import ctypes
