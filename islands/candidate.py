@@ -8,6 +8,10 @@ from typing import Any
 
 from fitness.evaluation import Evaluation
 
+DUPLICATE_OF = "duplicate_of"
+"""Feature of an evaluation that nobody measured: the id of the candidate with the same compiled program whose
+evaluation it repeats."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -59,3 +63,7 @@ class Ticket:
     """The parent and its evaluated relatives, failed ones included, in the order told: ancestors, siblings,
     descendants, and programs of the island that differ from it only in tunables. At most
     `PopulationConfig.relatives`; what a model-based mutator learns from."""
+    failed: Evaluated | None = None
+    """A failed candidate of the island that is worth repairing; None where there is none (Population.ask)."""
+    stalled: int = 0
+    """Evaluations told to the island since its best improved."""

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from islands.candidate import Evaluated
+from islands.elite import fitness
 from islands.novelty import skeleton
+
+REPAIR = "repair"
+"""The mutator whose child mends its first parent."""
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What a told candidate is worth as something to repair."""
+
+    promise: float
+    """log(speedup) of itself if correct, else of the nearest correct one along first parents; -inf without any."""
+    depth: int
+    """How many repairs in a row, along first parents, led to it."""
+    repairs: int = 0
+    """Told candidates that a repair made of it."""
+    is_mended: bool = False
+    """Whether one of them is correct."""
 
 
 class Family:
@@ -22,12 +42,17 @@ class Family:
         self._children: dict[str, list[str]] = {}
         self._twins: dict[tuple[int, str], list[str]] = {}
         self._skeletons: dict[str, str] = {}
+        self._standings: dict[str, _Standing] = {}
 
     def __contains__(self, candidate_id: object) -> bool:
         return candidate_id in self._told
 
     def __len__(self) -> int:
         return len(self._told)
+
+    def find(self, candidate_id: str) -> Evaluated | None:
+        """The told candidate of that id, None where there is none."""
+        return self._told.get(candidate_id)
 
     def add(self, evaluated: Evaluated) -> None:
         """Links a candidate to the parents it names; they need not be told."""
@@ -38,12 +63,38 @@ class Family:
             self._children.setdefault(parent_id, []).append(candidate.id)
         self._skeletons[candidate.id] = skeleton(candidate.source)
         self._twins.setdefault((candidate.island, self._skeletons[candidate.id]), []).append(candidate.id)
+        self._standings[candidate.id] = self._stand(evaluated)
+
+    def _stand(self, evaluated: Evaluated) -> _Standing:
+        candidate, is_correct = evaluated.candidate, evaluated.evaluation.is_correct
+        parent = self._standings.get(candidate.parent_ids[0]) if candidate.parent_ids else None
+        inherited = parent.promise if parent else -math.inf
+        promise = fitness(evaluated.evaluation) if is_correct else inherited
+        if candidate.mutator != REPAIR:
+            return _Standing(promise, 0)
+        if parent is not None:
+            parent.repairs += 1
+            parent.is_mended |= is_correct
+        return _Standing(promise, 1 + (parent.depth if parent else 0))
+
+    def may_be_repaired(self, candidate_id: str, repairs: int) -> bool:
+        """Whether one more repair is allowed. Each repair in a row leaves one less: the first failure may be repaired
+        `repairs` times, a failed repair of it once less, and so on, so that every chain ends. One repair that turns
+        out correct ends it too.
+        """
+        standing = self._standings[candidate_id]
+        return not standing.is_mended and standing.repairs < repairs - standing.depth
+
+    def promise(self, candidate_id: str) -> float:
+        """log(speedup) of the candidate if it is correct, else of the nearest correct one along first parents."""
+        return self._standings[candidate_id].promise
 
     def digest(self) -> list[list[object]]:
-        """What was told, in order: id, parents, verdict and speedup."""
+        """What was told, in order: id, mutator, parents, verdict and speedup."""
         return [
-            [one.candidate.id, one.candidate.parent_ids, one.evaluation.verdict, one.evaluation.speedup]
+            [of.id, of.mutator, of.parent_ids, one.evaluation.verdict, one.evaluation.speedup]
             for one in self._told.values()
+            for of in (one.candidate,)
         ]
 
     def relatives(self, evaluated: Evaluated, limit: int) -> tuple[Evaluated, ...]:

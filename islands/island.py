@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from random import Random
 from typing import TYPE_CHECKING
 
+from fitness.evaluation import Evaluation, Verdict
 from islands.archive import Archive
-from islands.candidate import Evaluated
+from islands.candidate import DUPLICATE_OF, Evaluated
 from islands.elite import beats, fitness
 from islands.features import Coordinates
 
 if TYPE_CHECKING:
     from islands.population import PopulationConfig
 
+REPAIRABLE = frozenset(
+    {
+        Verdict.COMPILE_ERROR,
+        Verdict.LOAD_ERROR,
+        Verdict.RUNTIME_ERROR,
+        Verdict.TIMEOUT,
+        Verdict.OUT_OF_MEMORY,
+        Verdict.WRONG_RESULT,
+    }
+)
+"""Verdicts whose reason tells a mutator what to mend. `no_verdict` and `verified` say nothing against a program."""
+
+HONEST_SLIPS = re.compile(
+    r"forward must return|an output must be|outputs must be dense|an output of dtype|outputs share memory"
+    r"|forward wrote to its input|an output must lie in memory of its own|parameters must carry"
+)
+"""Reasons of the verdict `contract` that an honest program may earn: form, aliases, inputs written to. What is left
+(work outside its calls, a process that wakes itself, broken messages) looks like cheating and is not repaired."""
+
+
+def is_repairable(evaluation: Evaluation) -> bool:
+    """Whether a program that failed so may become a good one with its fault mended."""
+    if evaluation.verdict is Verdict.CONTRACT:
+        return HONEST_SLIPS.search(evaluation.reason) is not None
+    return evaluation.verdict in REPAIRABLE
+
 
 class Island:
     """What an island knows; only its own Population changes it.
 
     Correct candidates are its members. Failed ones are counted and serve as parents only while there is no
-    member (see `parent`).
+    member (see `parent`); the latest that can be repaired are kept.
     """
 
-    def __init__(self, number: int, recent: int) -> None:
+    def __init__(self, number: int, recent: int, repairable: int) -> None:
         self.number = number
         self.told = 0
         """Evaluations told of candidates born here; migrants do not count."""
@@ -32,14 +60,23 @@ class Island:
         self.best: Evaluated | None = None
         self.seed: Evaluated | None = None
         """The first one told, correct or not."""
+        self.failures: deque[Evaluated] = deque(maxlen=repairable)
+        """The latest ones born here that failed in a way that can be repaired, oldest first."""
+        self._improved_at = 0
+        """`told` when `best` last changed."""
         self._recent: deque[Evaluated] = deque(maxlen=recent)
         self._sources: set[str] = set()
         self._archive = Archive()
 
     def tell(self, evaluated: Evaluated, cell: Coordinates | None) -> None:
-        """Counts a candidate born here; `cell` is None for a failed one."""
+        """Counts a candidate born here; `cell` is None for one that becomes no member: failed, or a duplicate.
+
+        The program of a failed duplicate is not kept for repair a second time.
+        """
         self.told += 1
         self.seed = self.seed or evaluated
+        if is_repairable(evaluated.evaluation) and DUPLICATE_OF not in evaluated.evaluation.features:
+            self.failures.append(evaluated)
         if cell is not None:
             self.correct += 1
             self.settle(evaluated, cell)
@@ -53,6 +90,12 @@ class Island:
             self.cells[cell] = evaluated
         if beats(evaluated.evaluation, self.best.evaluation if self.best else None):
             self.best = evaluated
+            self._improved_at = self.told
+
+    @property
+    def stalled(self) -> int:
+        """Evaluations told to it since its best improved, by its own work or by a migrant."""
+        return self.told - self._improved_at
 
     def holds(self, source_sha256: str) -> bool:
         """Has a member with this source ever settled here?"""
@@ -109,6 +152,8 @@ class Island:
             self.best and self.best.candidate.id,
             self.seed and self.seed.candidate.id,
             [[list(cell), elite.candidate.id] for cell, elite in self.cells.items()],
+            self._improved_at,
+            [one.candidate.id for one in self.failures],
             [one.candidate.id for one in self._recent],
             sorted(self._sources),
             [one.candidate.id for one in self._archive.front()],

@@ -12,13 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from islands.candidate import Candidate, Evaluated, Ticket
+from islands.candidate import DUPLICATE_OF, Candidate, Evaluated, Ticket
 from islands.elite import beats
 from islands.family import Family
 from islands.features import AXES, Coordinates, coordinates
 from islands.island import Island
 
-LEAST = {"islands": 1, "recent": 1, "migration_every": 0, "migrants": 0, "inspirations": 0, "relatives": 0}
+LEAST = {
+    "islands": 1,
+    "recent": 1,
+    "migration_every": 0,
+    "migrants": 0,
+    "inspirations": 0,
+    "relatives": 0,
+    "repairable": 0,
+    "repairs": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,10 @@ class PopulationConfig:
     """Probability that the elite of a random cell is the parent; what is left goes to recent members."""
     recent: int = 32
     """Latest members from which a recent one is drawn."""
+    repairable: int = 8
+    """Latest failed candidates of an island among which one to repair is looked for."""
+    repairs: int = 2
+    """Times that a failed candidate may be repaired; a failed repair once less, and so on (family.py)."""
     axes: tuple[str, ...] = ("threads", "vector", "size", "memory")
     """Axes of the map of elites, see features.py; none: one cell per island."""
     edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -79,7 +92,7 @@ class Population:
         self.seed = seed
         self.migrations: list[Migration] = []
         """Every migration so far, oldest first."""
-        self._islands = tuple(Island(number, config.recent) for number in range(config.islands))
+        self._islands = tuple(Island(number, config.recent, config.repairable) for number in range(config.islands))
         self._family = Family()
         self._best: Evaluated | None = None
 
@@ -94,8 +107,9 @@ class Population:
         """Learns one evaluation. ValueError when its candidate was told before or its island does not exist.
 
         A correct candidate settles in its island's cell, where the better one stays (elite.beats). A failed
-        one enters no cell but remains known as a relative. After every `migration_every` evaluations of an
-        island its best members are copied to the next island, unless that has had the same source.
+        one, and one that repeats the evaluation of another of its island (DUPLICATE_OF), enters no cell but
+        remains known as a relative. After every `migration_every` evaluations of an island its best members are
+        copied to the next island, unless that has had the same source.
         """
         candidate = evaluated.candidate
         if candidate.id in self._family:
@@ -104,11 +118,16 @@ class Population:
             raise ValueError(f"candidate {candidate.id} is of island {candidate.island}, have {len(self._islands)}")
         self._family.add(evaluated)
         island = self._islands[candidate.island]
-        island.tell(evaluated, self._cell(evaluated) if evaluated.evaluation.is_correct else None)
-        if beats(evaluated.evaluation, self._best.evaluation if self._best else None):
+        is_member = evaluated.evaluation.is_correct and not self._is_repeated(evaluated)
+        island.tell(evaluated, self._cell(evaluated) if is_member else None)
+        if is_member and beats(evaluated.evaluation, self._best.evaluation if self._best else None):
             self._best = evaluated
         if self.config.migration_every and island.told % self.config.migration_every == 0:
             self._migrate(island)
+
+    def _is_repeated(self, evaluated: Evaluated) -> bool:
+        twin = self._family.find(str(evaluated.evaluation.features.get(DUPLICATE_OF, "")))
+        return twin is not None and twin.candidate.island == evaluated.candidate.island
 
     def _cell(self, evaluated: Evaluated) -> Coordinates:
         return coordinates(evaluated, self.config.axes, self.config.edges)
@@ -138,7 +157,25 @@ class Population:
             parent,
             inspirations=island.inspirations(rng, parent, self.config.inspirations),
             lineage=self._family.relatives(parent, self.config.relatives),
+            failed=self._to_repair(island, seed),
+            stalled=island.stalled,
         )
+
+    def _to_repair(self, island: Island, seed: str) -> Evaluated | None:
+        """One of the island's latest failures that may be repaired once more, None where there is none.
+
+        Those whose nearest correct ancestor is fastest come first, of equals the newest; each is drawn half as often
+        as the one before it, so that tickets in flight at the same time seldom repair the same one. Repairs that are
+        not told yet do not count: the state is what was told.
+        """
+        waiting = [
+            one for one in island.failures if self._family.may_be_repaired(one.candidate.id, self.config.repairs)
+        ]
+        if not waiting:
+            return None
+        ranked = sorted(reversed(waiting), key=lambda one: -self._family.promise(one.candidate.id))
+        weights = [0.5**rank for rank in range(len(ranked))]
+        return Random(f"{seed}:failed").choices(ranked, weights)[0]  # a stream of its own: parents stay as they were
 
     def ready(self, number: int) -> bool:
         """Was the island of ticket `number` told at least its seed?"""

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from fitness.evaluation import Verdict
+from islands.candidate import DUPLICATE_OF
 from islands.population import Migration, Population, PopulationConfig
 
 LONE = {"islands": 1, "migration_every": 0}
@@ -229,6 +231,8 @@ def test_several_migrants_are_the_best_and_the_next_best_elites(grow):
         ({"edges": {"size": (2, 1)}}, "must ascend"),
         ({"relatives": -1}, "relatives"),
         ({"inspirations": -1}, "inspirations"),
+        ({"repairable": -1}, "repairable"),
+        ({"repairs": -1}, "repairs"),
     ],
 )
 def test_a_configuration_that_makes_no_sense_is_refused(changes, message):
@@ -251,3 +255,153 @@ def test_asking_and_telling_cost_the_same_after_three_thousand_as_after_four_hun
         population.tell(new)
         costs.append(time.process_time() - told_at + middle - start)
     assert statistics.median(costs[2600:]) < 3 * statistics.median(costs[100:400])
+
+
+PARENT = ("run00000-000000",)
+
+
+def failing(number: int, verdict: str = "compile_error", **changes: Any) -> Any:
+    """What `grow` is told of a failed child of the seed."""
+    return number, None, {"parent_ids": PARENT, "verdict": Verdict(verdict), **changes}
+
+
+def repair(number: int, of: int, speedup: float | None = None) -> Any:
+    return number, speedup, {"parent_ids": (f"run00000-{of:06d}",), "mutator": "repair"}
+
+
+def offered(population: Population, tickets: int = 300) -> Counter[int]:
+    """How often each failed candidate is handed out for repair."""
+    failed = [population.ask(number).failed for number in range(1000, 1000 + tickets)]
+    return Counter(one.candidate.number for one in failed if one is not None)
+
+
+def test_a_ticket_counts_what_was_told_since_the_islands_best_improved(grow):
+    told = [(0, 1.0), (1, 0.5), (2, None), (3, 2.0), (4, 1.9), (5, None)]
+    stalled = [grow(told[: length + 1], **LONE).ask(9).stalled for length in range(len(told))]
+    assert stalled == [0, 1, 2, 0, 1, 2]
+
+
+def test_an_island_without_a_best_is_stalled_since_its_first(grow):
+    assert grow([(0, None), (1, None)], **LONE).ask(2).stalled == 2
+
+
+def test_a_better_migrant_ends_a_stall(grow):
+    told = [(0, 1.0), (1, 1.0), (3, 0.5), (5, 0.6), (2, 9.0)]
+    assert grow(told[:-1], islands=2, migration_every=2).ask(7).stalled == 2
+    assert grow(told, islands=2, migration_every=2).ask(7).stalled == 0
+
+
+def test_without_a_failure_there_is_nothing_to_repair(grow):
+    assert offered(grow([(0, 1.0), (1, 2.0)], **LONE)) == {}
+
+
+@pytest.mark.parametrize(
+    "verdict", ["compile_error", "load_error", "runtime_error", "timeout", "out_of_memory", "wrong_result"]
+)
+def test_failures_of_a_program_are_handed_out_for_repair(grow, verdict):
+    assert set(offered(grow([(0, 1.0), failing(1, verdict)], **LONE))) == {1}
+
+
+@pytest.mark.parametrize("verdict", ["no_verdict", "verified"])
+def test_what_says_nothing_against_a_program_is_not_repaired(grow, verdict):
+    assert offered(grow([(0, 1.0), failing(1, verdict)], **LONE)) == {}
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_worth_it"),
+    [
+        ("an output must be float32 (4, 4), found float16 (4, 4)", True),
+        ("forward must return 1 tensors, found 2", True),
+        ("call 0 failed: ContractBroken: outputs must be dense tensors on cuda, found torch.strided on cpu", True),
+        ("forward wrote to its input 0: 3 of 8 elements changed", True),
+        ("outputs share memory with one another (alias)", True),
+        ("it ran while it was stopped: it must not wake itself up", False),
+        ("work of its own was still running on the device between two calls", False),
+        ("calling forward answered out of turn (message kind 7)", False),
+    ],
+)
+def test_a_broken_contract_is_repaired_only_where_an_honest_program_may_break_it(grow, reason, is_worth_it):
+    told = [(0, 1.0), failing(1, "contract", reason=reason)]
+    assert bool(offered(grow(told, **LONE))) is is_worth_it
+
+
+def test_a_failure_is_repaired_a_limited_number_of_times(grow):
+    told = [(0, 1.0), failing(1)]
+    assert 1 in offered(grow([*told, repair(2, of=1)], **LONE))
+    assert 1 not in offered(grow([*told, repair(2, of=1), repair(3, of=1)], **LONE))
+    assert offered(grow(told, **LONE, repairs=0)) == {}
+
+
+def test_a_child_of_a_failure_by_another_mutator_is_no_repair_of_it(grow):
+    other = (2, None, {"parent_ids": ("run00000-000001",), "mutator": "diff"})
+    second = (3, None, {"parent_ids": ("run00000-000000", "run00000-000001"), "mutator": "repair"})
+    assert 1 in offered(grow([(0, 1.0), failing(1), other, second], **LONE, repairs=1))
+
+
+def test_a_repair_that_came_out_correct_ends_the_repairs(grow):
+    assert offered(grow([(0, 1.0), failing(1), repair(2, of=1, speedup=0.9)], **LONE)) == {}
+
+
+def test_repairs_of_repairs_get_fewer_so_that_every_chain_ends(grow):
+    told = [(0, 1.0), failing(1), repair(2, of=1)]
+    assert 2 in offered(grow(told, **LONE))
+    assert 2 not in offered(grow([*told, repair(3, of=2)], **LONE)), "once less than the first failure"
+    assert 3 not in offered(grow([*told, repair(3, of=2)], **LONE)), "the chain is as long as `repairs`"
+
+
+def test_however_often_repairs_fail_they_come_to_an_end(grow, make):
+    population = grow([(0, 1.0), failing(1)], **LONE, repairs=3, repairable=100)
+    number = 2
+    while (failed := population.ask(number).failed) is not None:
+        population.tell(make.evaluated(number, None, island=0, parent_ids=(failed.candidate.id,), mutator="repair"))
+        number += 1
+    assert number - 2 == 3 + 3 * 2 + 3 * 2 * 1
+
+
+def test_failures_of_the_fastest_parents_come_first_then_the_newest(grow):
+    told = [(0, 1.0), (1, 3.0, {"parent_ids": PARENT}), failing(2), failing(3)]
+    told += [(4, None, {"parent_ids": ("run00000-000001",)}), repair(5, of=4)]
+    found = offered(grow(told, **LONE))
+    assert [number for number, _ in found.most_common()] == [5, 4, 3, 2]
+
+
+def test_only_the_latest_failures_are_looked_at(grow):
+    told = [(0, 1.0), *(failing(number) for number in range(1, 12))]
+    assert set(offered(grow(told, **LONE, repairable=3))) == {9, 10, 11}
+    assert offered(grow(told, **LONE, repairable=0)) == {}
+
+
+def test_failures_stay_on_their_island(grow):
+    population = grow([(0, 1.0), (1, 1.0), failing(3, island=1)], islands=2)
+    assert population.ask(10).failed is None
+    assert population.ask(11).failed.candidate.number == 3
+
+
+def test_what_is_offered_for_repair_moves_no_other_draw(grow):
+    told: list[Any] = [(number, 1.0 + number % 5, {"features": {"threads": number}}) for number in range(30)]
+    with_failures = [*told, *(failing(number, island=0) for number in range(30, 40))]
+    plain, other = grow(told, **LONE), grow(with_failures, **LONE)
+    for number in range(40, 140):
+        one, two = plain.ask(number), other.ask(number)
+        assert (one.parent, one.inspirations) == (two.parent, two.inspirations)
+
+
+def test_a_duplicate_of_a_program_of_its_island_is_told_but_becomes_no_member(grow):
+    twin = {"features": {"threads": 1, DUPLICATE_OF: "run00000-000001"}}
+    population = grow([(0, 1.0), (1, 2.0), (2, 2.0, twin), (3, 9.0, twin)], **LONE)
+    island = population.islands()[0]
+    assert (island.told, island.correct, island.stalled) == (4, 2, 2)
+    assert population.best().candidate.number == island.best.candidate.number == 1
+    assert {population.ask(number).parent.candidate.number for number in range(200)} == {0, 1}
+    assert population.told == 4
+
+
+def test_a_duplicate_of_another_islands_program_is_a_member_of_its_own(grow):
+    twin = {"features": {DUPLICATE_OF: "run00000-000000"}}
+    population = grow([(0, 2.0), (1, 1.0), (3, 2.0, twin)], islands=2, migration_every=0)
+    assert population.islands()[1].best.candidate.number == 3
+
+
+def test_a_failed_program_that_comes_twice_is_repaired_as_one(grow):
+    twin = failing(2, features={DUPLICATE_OF: "run00000-000001"})
+    assert set(offered(grow([(0, 1.0), failing(1), twin], **LONE))) == {1}

@@ -20,6 +20,7 @@ TOLD = st.lists(
         st.integers(0, 12),  # which source
         st.lists(st.integers(0, 30), max_size=2),  # parents, by place in the list; some are never told
         st.floats(0.001, 0.3),  # spread of the interval
+        st.sampled_from(["repair", "tune"]),
     ),
     max_size=30,
 )
@@ -34,6 +35,8 @@ CONFIGS = st.builds(
     exploit=st.floats(0, 0.5),
     explore=st.floats(0, 0.5),
     recent=st.integers(1, 5),
+    repairable=st.integers(0, 4),
+    repairs=st.integers(0, 3),
     axes=st.sampled_from([(), ("threads",), ("threads", "memory")]),
 )
 
@@ -48,8 +51,9 @@ def records(make: Any, told: Any) -> list:
             source=f"x = {source}\n",
             parent_ids=tuple(f"run00000-{parent:06d}" for parent in parents if parent != number),
             features={"threads": threads},
+            mutator=mutator,
         )
-        for number, (speedup, island, threads, source, parents, spread) in enumerate(told)
+        for number, (speedup, island, threads, source, parents, spread, mutator) in enumerate(told)
     ]
 
 
@@ -108,6 +112,13 @@ def test_tickets_keep_their_promises(make, told, config):
         numbers = [one.candidate.number for one in ticket.lineage]
         assert numbers == sorted(set(numbers)) and len(numbers) <= config.relatives
         assert config.relatives == 0 or ticket.parent in ticket.lineage
+        assert 0 <= ticket.stalled <= population.islands()[ticket.island].told
+        if ticket.failed is not None:
+            failed = ticket.failed.candidate
+            assert not ticket.failed.evaluation.is_correct and failed.island == ticket.island
+            later = [one.candidate for one in records(make, told) if one.candidate.number > failed.number]
+            repairs = [one for one in later if one.mutator == "repair" and one.parent_ids[:1] == (failed.id,)]
+            assert len(repairs) < config.repairs
 
 
 @settings(deadline=None)
