@@ -46,10 +46,12 @@ class RunConfig:
     kernelbench: str = ""
     """Path of a KernelBench checkout or data set, for `level1/19`."""
     in_order: bool = False
-    """Tell results in the order of their tickets: the same seed and the same evaluations then give the
-    same run, at the price of waiting for the slowest build."""
-    thinkers: int = 1
-    """Proposals made at once (waiting on a model); 1 is enough without a model."""
+    """Tell results in the order of their tickets: the same seed, replies and evaluations then give the same run,
+    however many are in flight, at the price of waiting for the slowest."""
+    lag: int = 8
+    """In order, a ticket is asked for before the one that came so many before it must be told."""
+    thinkers: int = 8
+    """Proposals made at once, while waiting on a model."""
     patience_attempts: int = 50
     """The run ends after this many attempts in a row that gave no new program."""
 
@@ -64,6 +66,10 @@ class BudgetConfig:
     """Proposals asked for, also those that gave nothing new."""
     minutes: float | None = None
     """Wall time of the run, summed over its resumed parts."""
+    max_usd: float | None = None
+    """Most that models may cost, requests in flight counted at their worst; a hard cap."""
+    max_tokens: int | None = None
+    """The same in tokens, for models whose price is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +77,42 @@ class MutatorsConfig:
     """Which mutators propose, how they are chosen, and their own options."""
 
     use: tuple[str, ...] = ()
-    """Names of the mutators (`--mutator`); empty: every one that needs no model."""
+    """Names of the mutators (`--mutator`); empty: every one that needs no model, and with models their operators."""
     policy: str = "bandit"
     """`bandit` by what each one's proposals gained, `uniform`, or `fixed` by `weights`."""
     weights: dict[str, float] = field(default_factory=dict)
     """Relative shares by name, for `fixed`."""
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Each mutator's own options, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsConfig:
+    """Which language models propose, and how they are reached."""
+
+    model: tuple[str, ...] = ()
+    """Names as litellm knows them (`openai/gpt-5`), or `mailbox` for a person or an agent."""
+    api_base: str = ""
+    """Address of an OpenAI-compatible server, for models without one of their own in `settings`."""
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Per model: the fields of mutators.llm.ModelSpec, such as `api_key_env`, `price_in`, `temperature`."""
+    operators: tuple[str, ...] = ("diff", "rewrite", "combine", "repair", "explain")
+    prompt_tokens: int = 24_000
+    """What a prompt may be long; what is left out first, mutators/prompt.py says."""
+    reply_tokens: int = 16_000
+    """Most tokens of a reply, reasoning included."""
+    temperature: float | None = None
+    reply_timeout_s: float = 600.0
+    templates: str = ""
+    """Folder of OpenEvolve prompt templates to use in place of ours."""
+    openevolve: str = ""
+    """An OpenEvolve configuration whose `llm` block names the models."""
+    insights: bool = True
+    """Lessons of earlier attempts enter prompts while an island does not improve."""
+    mailbox: str = ""
+    """Folder in which questions to `mailbox` are written as files too."""
+    replay: str = ""
+    """File of recorded replies (`kb-evolve export RUN --format replies`) that answer in place of all models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +138,7 @@ class Config:
     budget: BudgetConfig = BudgetConfig()
     population: PopulationConfig = field(default_factory=PopulationConfig)
     mutators: MutatorsConfig = MutatorsConfig()
+    models: ModelsConfig = ModelsConfig()
     judge: JudgeConfig = JudgeConfig()
 
     def to_layer(self) -> Layer:
@@ -115,6 +151,7 @@ SECTIONS: dict[str, Any] = {
     "budget": BudgetConfig,
     "population": PopulationConfig,
     "mutators": MutatorsConfig,
+    "models": ModelsConfig,
     "judge": JudgeConfig,
 }
 
@@ -223,6 +260,11 @@ def check_resumable(stored: Layer, given: Layer, *, name: str) -> None:
 
 def _check_values(config: Config) -> None:
     positive = {
+        "lag": config.run.lag,
+        "max_usd": config.budget.max_usd,
+        "max_tokens": config.budget.max_tokens,
+        "prompt_tokens": config.models.prompt_tokens,
+        "reply_tokens": config.models.reply_tokens,
         "evaluations": config.budget.evaluations,
         "attempts": config.budget.attempts,
         "minutes": config.budget.minutes,

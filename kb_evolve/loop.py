@@ -12,16 +12,16 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
-from islands.candidate import Candidate, Evaluated, Ticket
+from islands.candidate import Candidate, Evaluated
 from islands.population import Population
 from islands.run import Run
 from islands.store import Store
+from kb_evolve.asking import Asking
 from kb_evolve.budget import Budget
 from kb_evolve.config import Config
 from kb_evolve.executors import Pools
@@ -30,9 +30,7 @@ from kb_evolve.known import Known
 from kb_evolve.live import Progress
 from kb_evolve.pipeline import Pipeline, Work
 from kb_evolve.stop import Stop
-from kb_evolve.thinking import Thought, think
 from mutators.choose import Chooser
-from mutators.proposal import Proposal
 from problems.problem import Problem
 from problems.roofline import Costs
 
@@ -67,6 +65,10 @@ class Parts:
     show: Callable[[Progress], None]
     costs: Costs | None = None
     """What the problem costs at least; None where it was not traced."""
+    thinkers: int = 1
+    """Proposals made at once."""
+    paid_out: Callable[[], str] = str
+    """Why models may be asked no more, in words; empty while they may."""
 
 
 class Loop:
@@ -77,29 +79,27 @@ class Loop:
         self.run, self.config, self.store = parts.run, parts.config, parts.store
         self.population, self.budget = parts.population, parts.budget
         self.pipeline = Pipeline(parts.workbench, parts.pools, parts.costs)
-        self.thinking: dict[Future[Thought], Ticket] = {}
-        self.settled: dict[int, Work] = {}
+        self.settled: dict[int, Work | None] = {}
+        """What is to be told; None for a ticket that gave nothing, in order."""
         self.known = Known()
+        self.asking = Asking(parts, self.known, submit=self._submit, settle=self._settle_barren, measured=self._numbers)
         self.verdicts: Counter[str] = Counter()
         self.here: tuple[str, str] | None = None
         """judge_sha256 and device_name of what this process measured."""
         self.barren = 0
-        self.next_number = 0
 
     # -- resume ---------------------------------------------------------------------------------
 
     def resume(self) -> None:
         """Tells the stored history to the population and queues what was recorded but not judged."""
         pending = self.store.pending(self.run.id)
-        for evaluated in self.store.history(self.run.id):
+        history = self.store.history(self.run.id)
+        for evaluated in history:
             self.known.add(evaluated.candidate)
             self._remember(evaluated)
         for candidate in pending:
             self.known.add(candidate)
-        attempts = self.store.attempts(self.run.id)
-        self._close_lost(attempts)
-        self.budget.attempts = len(attempts)
-        self.next_number = self.store.next_number(self.run.id)
+        self.asking.resume({evaluated.candidate.id: evaluated for evaluated in history})
         for candidate in sorted(pending, key=lambda candidate: candidate.number):
             self._submit(candidate)
 
@@ -107,14 +107,9 @@ class Loop:
         """Gives every island that has none its first candidate: the same source, numbered first."""
         for seed in self.population.seed_candidates(source, self.config.run.backend):
             if seed.number not in self.known.numbers:
-                self._record(seed)
+                self.asking.record(seed)
                 self._submit(seed)
-        self.next_number = max(self.next_number, self.config.population.islands)
-
-    def _close_lost(self, attempts: list[Any]) -> None:
-        for attempt in attempts:
-            if attempt.outcome is None:
-                self.store.close_attempt(self.run.id, attempt.number, "lost", reason="the process ended during it")
+        self.asking.next_number = max(self.asking.next_number, self.config.population.islands)
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -130,23 +125,25 @@ class Loop:
                     return end
                 self._turn(TICK_S)
         finally:
-            self._abandon()
+            self.asking.abandon()
 
     def _fill(self) -> None:
-        window = self.config.judge.builders + 1 + self.config.run.thinkers
+        ordered, unordered = self.config.run.lag, self.config.judge.builders + 1 + self.parts.thinkers
+        window = ordered if self.config.run.in_order else unordered
         while not self.parts.stop.requested and self._in_flight() < window and self._may_ask():
-            self._ask()
+            self.asking.ask()
 
     def _may_ask(self) -> bool:
         seeds_told = self.population.best() is not None and not self._seeds_in_flight()
         patience = BUSY_PATIENCE if self._in_flight() else self.config.run.patience_attempts
-        return seeds_told and self.barren < patience and not self.budget.exhausted(self._in_flight())
+        has_room = self.barren < patience and not self.budget.exhausted(self._in_flight())
+        return seeds_told and has_room and bool(self.asking.payable(self.parts.chooser.mutators))
 
     def _in_flight(self) -> int:
-        return len(self.thinking) + len(self.pipeline.futures) + len(self.settled)
+        return len(self.asking.numbers()) + len(self.pipeline.futures) + len(self.settled)
 
     def _seeds_in_flight(self) -> bool:
-        return any(work.candidate.generation == 0 for work in self.pipeline.works())
+        return any(work.candidate.generation == 0 for work in self._works())
 
     def _end(self) -> tuple[StopReason, str] | None:
         if self.parts.stop.requested:
@@ -158,6 +155,8 @@ class Loop:
             return "seed_failed", self._why_no_seed()
         if reason := self.budget.exhausted():
             return "budget", reason
+        if not self.asking.payable(self.parts.chooser.mutators):
+            return "budget", self.parts.paid_out()
         return "exhausted", (
             f"{self.barren} attempts in a row gave no new program: what the mutators can reach is searched"
         )
@@ -168,11 +167,10 @@ class Loop:
 
     def _turn(self, timeout_s: float) -> None:
         """Waits for something to be done, at most `timeout_s`, and deals with all that is."""
-        done, _ = wait([*self.thinking, *self.pipeline.futures], timeout_s, FIRST_COMPLETED)
-        for future in done:
-            if future in self.thinking:
-                self._accept(self.thinking.pop(future), future.result())
-            elif (work := self.pipeline.advance(future)) is not None:
+        done, _ = wait([*self.asking.thinking, *self.pipeline.futures], timeout_s, FIRST_COMPLETED)
+        self.asking.collect(done)
+        for future in [future for future in self.pipeline.futures if future in done]:
+            if (work := self.pipeline.advance(future)) is not None:
                 self.settled[work.candidate.number] = work
         self._tell_settled()
         self.parts.show(self.progress())
@@ -185,94 +183,36 @@ class Loop:
             while self.pipeline.futures and (left_s := deadline_s - time.monotonic()) > 0:
                 self._turn(min(left_s, TICK_S))
 
-    def _abandon(self) -> None:
-        for future, ticket in self.thinking.items():
-            future.cancel()
-            self.store.close_attempt(self.run.id, ticket.number, "lost", reason="the run stopped during it")
-        self.thinking.clear()
-
-    # -- ask and propose ------------------------------------------------------------------------
-
-    def _ask(self) -> None:
-        ticket = self.population.ask(self.next_number)
-        mutators = self.parts.chooser.order(ticket)
-        self.store.open_attempt(
-            self.run.id, ticket.number, ticket.island, mutators[0].name, (ticket.parent.candidate.id,)
-        )
-        self.next_number += 1
-        self.budget.attempts += 1
-        known_as = partial(self.known.name_of, ticket.island)
-        future = self.parts.pools.thinking.submit(think, mutators, ticket, known_as)
-        if future.done():
-            self._accept(ticket, future.result())
-        else:
-            self.thinking[future] = ticket
-
-    def _accept(self, ticket: Ticket, thought: Thought) -> None:
-        """Closes the attempt; a new program becomes a candidate on its way to the judge."""
-        proposal = thought.proposal
-        if proposal is None or proposal.source is None:
-            return self._close_barren(ticket, thought, thought.outcome, "; ".join(thought.reasons))
-        if (known_id := self.known.name_of(ticket.island, proposal.source)) is not None:
-            reason = f"{proposal.mutator} repeated candidate {known_id}, which came in meanwhile"
-            return self._close_barren(ticket, thought, "duplicate", reason)
-        candidate = self._candidate(ticket, proposal, proposal.source)
-        with self.store.transaction():
-            self._record(candidate)
-            self._close(ticket, thought, "candidate", "")
-        self.barren = 0
-        return self._submit(candidate)
-
-    def _candidate(self, ticket: Ticket, proposal: Proposal, source: str) -> Candidate:
-        parent_ids = proposal.parent_ids or (ticket.parent.candidate.id,)
-        return Candidate(
-            id=f"{self.run.id}-{ticket.number:06d}",
-            number=ticket.number,
-            island=ticket.island,
-            generation=1 + max(self.known.generations.get(parent_id, 0) for parent_id in parent_ids),
-            backend=self.config.run.backend,
-            source=source,
-            parent_ids=parent_ids,
-            mutator=proposal.mutator,
-            rationale=proposal.rationale,
-            details=proposal.details,
-        )
-
-    def _close_barren(self, ticket: Ticket, thought: Thought, outcome: str, reason: str) -> None:
-        self.barren += 1
-        self._close(ticket, thought, outcome, reason)
-
-    def _close(self, ticket: Ticket, thought: Thought, outcome: str, reason: str) -> None:
-        proposal = thought.proposal
-        self.store.close_attempt(
-            self.run.id,
-            ticket.number,
-            outcome,
-            reason=reason,
-            usage=thought.usage,
-            details=proposal.details if proposal else None,
-            mutator=proposal.mutator if proposal else None,
-            rationale=proposal.rationale if proposal else "",
-        )
-
-    def _record(self, candidate: Candidate) -> None:
-        self.store.add_candidate(self.run.id, candidate)
-        self.known.add(candidate)
-
     # -- judge and tell -------------------------------------------------------------------------
 
     def _submit(self, candidate: Candidate) -> None:
         """Tells a candidate whose program is judged already, joins one in flight, else starts its build."""
-        told = self.known.evaluations.get(candidate.source_sha256)
-        if told is not None:
-            return self._tell(candidate, told)
-        for work in [*self.pipeline.works(), *self.settled.values()]:
-            if work.candidate.source_sha256 == candidate.source_sha256:
-                work.followers.append(candidate)
-                return None
-        if (stored := self._stored(candidate)) is not None:
-            return self._tell(candidate, stored)
-        return self.pipeline.start(Work(candidate, self._job(candidate)))
+        if not self.config.run.in_order:
+            self.barren = 0
+        told = self.known.evaluations.get(candidate.source_sha256) or self._stored(candidate)
+        same = [work for work in self._works() if work.candidate.source_sha256 == candidate.source_sha256]
+        if self.config.run.in_order and (told is not None or same):
+            self.settled[candidate.number] = Work(candidate, self._job(candidate), evaluation=told, is_known=True)
+        elif told is not None:
+            self._tell(candidate, told)
+        elif same:
+            same[0].followers.append(candidate)
+        else:
+            self.pipeline.start(Work(candidate, self._job(candidate)))
+
+    def _settle_barren(self, number: int) -> None:
+        """A ticket gave no program: counted at once, or in its turn."""
+        if self.config.run.in_order:
+            self.settled[number] = None
+        else:
+            self.barren += 1
+
+    def _numbers(self) -> list[int]:
+        """Tickets whose programs are on their way to being told, and those that gave none and wait for their turn."""
+        return [*self.settled, *(work.candidate.number for work in self.pipeline.works())]
+
+    def _works(self) -> list[Work]:
+        return [*self.pipeline.works(), *(work for work in self.settled.values() if work is not None)]
 
     def _stored(self, candidate: Candidate) -> Evaluation | None:
         """What another run of this database found, if by this judge on this device.
@@ -289,14 +229,20 @@ class Loop:
         """Tells what has its evaluation; in ticket order where the run asks for it."""
         while self.settled:
             number = min(self.settled)
-            waiting = [work.candidate.number for work in self.pipeline.works()]
-            if self.config.run.in_order and waiting and min(waiting) < number:
+            if self.config.run.in_order and min([*self.asking.numbers(), *self._numbers()]) < number:
                 return
-            self._settle(self.settled.pop(number))
+            work = self.settled.pop(number)
+            self.asking.count(number)
+            if work is None:
+                self.barren += 1
+            else:
+                self._settle(work)
             if self.config.run.in_order:
                 self._fill()
 
     def _settle(self, work: Work) -> None:
+        if work.is_known:
+            return self._settle_known(work)
         evaluation = work.evaluation
         if evaluation is None:
             raise JudgeError(f"candidate {work.candidate.id} came back from the workbench without an evaluation")
@@ -313,6 +259,13 @@ class Loop:
         for candidate in (work.candidate, *work.followers):
             self._tell(candidate, evaluation)
         return None
+
+    def _settle_known(self, work: Work) -> None:
+        """In order: tells what an earlier candidate of the same program was told; measures if that was no verdict."""
+        told = self.known.evaluations.get(work.candidate.source_sha256) or work.evaluation
+        if told is not None:
+            return self._tell(work.candidate, told)
+        return self.pipeline.start(Work(work.candidate, work.job))
 
     def _beats_best(self, evaluation: Evaluation) -> bool:
         best = self.population.best()
@@ -371,7 +324,7 @@ class Loop:
             best=self.population.best(),
             islands={island.number: island.best for island in self.population.islands() if island.best},
             verdicts=self.verdicts,
-            thinking=len(self.thinking),
+            thinking=len(self.asking.thinking),
             building=building,
             measuring=measuring,
             queued=queued,

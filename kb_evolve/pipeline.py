@@ -38,6 +38,8 @@ class Work:
     """The answer that made it a new best; `evaluation` is then a second, fresh one."""
     followers: list[Candidate] = field(default_factory=list)
     """Candidates with the same source, told with the same evaluation."""
+    is_known: bool = False
+    """In order: an earlier candidate has the same program; `evaluation`, where set, is another run's."""
     noisy: int = 0
     judge_failures: int = 0
 

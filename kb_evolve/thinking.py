@@ -6,8 +6,10 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from islands.candidate import Ticket
+from mutators.choose import arm_of
 from mutators.proposal import Mutator, Proposal, Usage
 
 log = logging.getLogger(__name__)
@@ -25,17 +27,49 @@ class Thought:
     reasons: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     """What was paid, for proposals without use too."""
+    arm: str = ""
+    """Which mutator, and with which model, was asked first."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What the last proposal without use had to say."""
 
 
 def think(mutators: Sequence[Mutator], ticket: Ticket, known_as: Callable[[str], str | None]) -> Thought:
     """The first proposal whose source is new; runs in a thinking thread, never raises for a mutator's sake.
 
     `known_as` gives the id of the candidate that a source repeats. Mutators cannot know what is in flight:
-    those that repeated something are asked once more, with another seed.
+    those that repeated something are asked once more, with another seed. A mutator that uses a model is asked alone:
+    a ticket is paid for once, and one arm answers for it.
     """
+    if is_paid(mutators[0]):
+        return _think_once(mutators[0], ticket, known_as)
+    return _think_free([mutator for mutator in mutators if not is_paid(mutator)], ticket, known_as)
+
+
+def is_paid(mutator: Mutator) -> bool:
+    """Whether it asks a model."""
+    return arm_of(mutator) != mutator.name
+
+
+def _think_once(mutator: Mutator, ticket: Ticket, known_as: Callable[[str], str | None]) -> Thought:
+    arm = arm_of(mutator)
+    try:
+        proposal = mutator.propose(ticket)
+    except Exception as error:
+        log.warning("mutator failed name=%s ticket=%d", arm, ticket.number, exc_info=True)
+        return Thought(None, "error", (f"{arm} failed with {type(error).__name__}: {error}",), arm=arm)
+    if proposal.source is None:
+        reason = f"{arm} refused: {proposal.refusal}"
+        return Thought(None, "refused", (reason,), proposal.usage, arm, proposal.details)
+    if (known_id := known_as(proposal.source)) is not None:
+        reason = f"{arm} repeated candidate {known_id}"
+        return Thought(None, "duplicate", (reason,), proposal.usage, arm, proposal.details)
+    return Thought(proposal, "candidate", (), proposal.usage, arm)
+
+
+def _think_free(mutators: Sequence[Mutator], ticket: Ticket, known_as: Callable[[str], str | None]) -> Thought:
     reasons: list[str] = []
     usage = Usage()
-    outcome = "refused"
+    outcome, arm = "refused", mutators[0].name
     repeating: list[Mutator] = []
     again = dataclasses.replace(ticket, seed=f"{ticket.seed}:{SECOND_SEED}")
     for asked, current in ((mutators, ticket), (repeating, again)):
@@ -56,8 +90,8 @@ def think(mutators: Sequence[Mutator], ticket: Ticket, known_as: Callable[[str],
                 if current is ticket:
                     repeating.append(mutator)
             else:
-                return Thought(proposal, "candidate", tuple(reasons), usage)
-    return Thought(None, outcome, tuple(reasons), usage)
+                return Thought(proposal, "candidate", tuple(reasons), usage, proposal.mutator)
+    return Thought(None, outcome, tuple(reasons), usage, arm)
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
