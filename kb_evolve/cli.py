@@ -77,7 +77,7 @@ def cli(debug: bool) -> None:
 
 def add_commands() -> None:
     """Puts every command into the group; their modules import what is heavy only when they run."""
-    from kb_evolve.commands import baseline, doctor, evaluate, history, outputs, problems, run
+    from kb_evolve.commands import baseline, conversations, doctor, evaluate, history, outputs, problems, run
 
     for command in (
         run.run,
@@ -87,6 +87,8 @@ def add_commands() -> None:
         history.runs,
         history.top,
         history.show,
+        conversations.ask,
+        conversations.tell,
         outputs.report,
         outputs.export,
         doctor.doctor,

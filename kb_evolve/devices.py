@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +18,16 @@ ARCH = re.compile(r"sm_(\d+)a?")
 
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 """CUdevice_attribute numbers of cuda.h: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
+ATTRIBUTES = {
+    "multiprocessors": 16,
+    "l2_cache_bytes": 38,
+    "shared_memory_per_multiprocessor_bytes": 81,
+    "shared_memory_per_block_bytes": 97,
+    "registers_per_multiprocessor": 82,
+    "threads_per_multiprocessor": 39,
+}
+"""The same for ..._MULTIPROCESSOR_COUNT, L2_CACHE_SIZE, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, MAX_REGISTERS_PER_MULTIPROCESSOR, MAX_THREADS_PER_MULTIPROCESSOR."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,8 @@ class Gpu:
     memory_bytes: int
     capability: tuple[int, int]
     """Compute capability: (9, 0)."""
+    limits: dict[str, float] = field(default_factory=dict)
+    """What a kernel may use, by the names of ATTRIBUTES."""
 
     @property
     def arch(self) -> str:
@@ -57,7 +69,12 @@ def _gpu(library: ctypes.CDLL, index: int) -> Gpu:
     library.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
     library.cuDeviceGetAttribute(ctypes.byref(major), _CAPABILITY_MAJOR, device)
     library.cuDeviceGetAttribute(ctypes.byref(minor), _CAPABILITY_MINOR, device)
-    return Gpu(index, name.value.decode(errors="replace"), memory.value, (major.value, minor.value))
+    limits = {}
+    for label, number in ATTRIBUTES.items():
+        value = ctypes.c_int()
+        if library.cuDeviceGetAttribute(ctypes.byref(value), number, device) == 0:
+            limits[label] = float(value.value)
+    return Gpu(index, name.value.decode(errors="replace"), memory.value, (major.value, minor.value), limits)
 
 
 def driver_version(path: str = "/proc/driver/nvidia/version") -> str:

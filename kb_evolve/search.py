@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,12 @@ from islands.population import Population
 from islands.run import Run
 from islands.store import Store, open_store
 from kb_evolve.budget import Budget, earlier_seconds
-from kb_evolve.config import Config, Layer, flags_layer, merge, read_toml, resolve
+from kb_evolve.config import Config, ConfigError, Layer, flags_layer, merge, read_toml, resolve
 from kb_evolve.executors import Pools, local_pools
 from kb_evolve.judging import Bench, check_judge, open_workbench
 from kb_evolve.live import Progress
 from kb_evolve.loop import Loop, Parts, StopReason
+from kb_evolve.models import Models, check_models, names_of, open_models, split_names
 from kb_evolve.session import Audited, admission, first_kernel, open_run, stored_costs
 from kb_evolve.stop import Stop
 from kb_evolve.targets import check_searchable, settle
@@ -88,11 +90,17 @@ class Search:
             with store.lease(run.id), Stop() as stop, contextlib.ExitStack() as stack:
                 workbench = self._workbench or stack.enter_context(open_workbench(config))
                 stop.on_second(workbench.close)
-                pools = local_pools(
-                    thinkers=0 if config.run.in_order else config.run.thinkers, builders=config.judge.builders
-                )
+                models = open_models(config, store, run, problem)
+                thinkers = config.run.thinkers if models else 1
+                inline = config.run.in_order and models is None
+                pools = local_pools(thinkers=0 if inline else thinkers, builders=config.judge.builders)
                 stack.callback(pools.close)
-                loop = Loop(self._parts(run, problem, config, store, workbench, pools, stop))
+                if models is not None:
+                    stack.callback(models.close)
+                parts = self._parts(run, problem, config, store, workbench, pools, stop)
+                chooser = open_chooser(config, models)
+                paid_out = models.paid_out if models else str
+                loop = Loop(dataclasses.replace(parts, chooser=chooser, thinkers=thinkers, paid_out=paid_out))
                 end, reason = _drive(loop, first_kernel(problem, config))
                 return _outcome(loop, end, reason)
 
@@ -102,7 +110,9 @@ class Search:
             check_judge(self.config)
             check_searchable(settle(self.config).run)
         first_kernel(problem, self.config)
-        open_chooser(self.config)
+        check_models(self.config)
+        if not names_of(self.config):
+            open_chooser(self.config)
 
     def load_problem(self) -> Problem:
         """The problem; ProblemError when it cannot be found or read."""
@@ -142,13 +152,17 @@ class Search:
         )
 
 
-def open_chooser(config: Config) -> Chooser:
+def open_chooser(config: Config, models: Models | None = None) -> Chooser:
     """The configured mutators behind one chooser; ProposalError for a name or an option that is not known."""
     given = {"transform": {"allow_fast_math": config.judge.allow_fast_math}}
+    free, asking = split_names(config.mutators.use)
+    if asking and not names_of(config):
+        raise ConfigError(f"mutator {asking[0]} asks a language model: name one with --model")
     mutators = [
         registry.create(name, {**given.get(name, {}), **config.mutators.options.get(name, {})})
-        for name in config.mutators.use or registry.names()
+        for name in (free if config.mutators.use else registry.names())
     ]
+    mutators += models.operators if models is not None else ()
     return Chooser(mutators, ChooserConfig(config.mutators.policy, config.mutators.weights))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import secrets
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from kb_evolve.config import SECTIONS, Config, ConfigError, Layer, check_resumab
 from kb_evolve.judging import read_kernel
 from kb_evolve.targets import settle
 from problems.problem import Problem, ProblemError
-from problems.roofline import Costs
+from problems.roofline import Costs, Peaks
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,10 @@ class Audited:
     findings: tuple[dict[str, Any], ...] = ()
     """Tricks that pass KernelBench's rule on it without computing anything."""
     costs: Costs | None = None
+    shapes: str = ""
+    """The inputs in one line."""
+    cpu: Peaks | None = None
+    """What this machine's CPU can do, as measured."""
 
 
 Audit = Callable[[Problem], Audited]
@@ -67,7 +72,8 @@ def admission(problem: Problem) -> Audited:
 
     anatomy = describe(problem)
     findings = tuple(dataclasses.asdict(finding) for finding in anatomy.findings if finding.passes)
-    return Audited(findings, costs_of(anatomy))
+    shapes = ", ".join(f"{form.name} {form.shape} {form.dtype}" for form in anatomy.inputs)
+    return Audited(findings, costs_of(anatomy), shapes, anatomy.cpu)
 
 
 def stored_costs(run: Run) -> Costs | None:
@@ -117,6 +123,9 @@ def _new_run(name: str, problem: Problem, config: Config, audited: Audited) -> R
             **layer,
             "findings": list(audited.findings),
             "costs": dataclasses.asdict(audited.costs) if audited.costs else None,
+            "shapes": audited.shapes,
+            "cpu": dataclasses.asdict(audited.cpu) if audited.cpu else None,
+            "prompt_secret": secrets.token_hex(16),
         },
         seed=config.run.seed,
         budget=layer["budget"],

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kb_evolve.commands.conversations import turn_json, turns_text
 from kb_evolve.commands.evaluate import evaluation_text
 from kb_evolve.commands.shared import (
     change_text,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from islands.candidate import Candidate, Evaluated
     from islands.run import Run
     from islands.store import Store
+    from islands.turns import Turn
 
 
 @click.command(epilog="Example: kb-evolve runs --json")
@@ -120,9 +122,10 @@ def _run_of(candidate: Candidate, names: dict[str, str]) -> str:
 @click.argument("id", metavar="ID")
 @db_option
 @click.option("--source", "only_source", is_flag=True, help="Print the source and nothing else.")
+@click.option("--prompt", "only_prompt", is_flag=True, help="Print what its model was sent and what it answered.")
 @json_option
-def show(id: str, db: str, only_source: bool, as_json: bool) -> None:
-    """Show one candidate, or the best of a run: figures, lineage, source.
+def show(id: str, db: str, only_source: bool, only_prompt: bool, as_json: bool) -> None:
+    """Show one candidate, or the best of a run: figures, lineage, source, or the conversation it came from.
 
     The beginning of an id is enough.
     """
@@ -140,12 +143,22 @@ def show(id: str, db: str, only_source: bool, as_json: bool) -> None:
         run = run or store.find_run(candidate.id.rpartition("-")[0])
         evaluated = store.evaluated(candidate.id)
         lineage = lineage_of(evaluated, store.history(run.id)) if run else ()
-    if only_source:
+        turns = store.turns(run.id, candidate.number) if run and only_prompt else []
+    if only_prompt:
+        _show_turns(candidate, turns, as_json)
+    elif only_source:
         click.echo(candidate.source, nl=False)
     elif as_json:
         emit_json(_candidate_json(candidate, evaluated, lineage, run.name if run else ""))
     else:
         click.echo(_candidate_text(candidate, evaluated, lineage, run.name if run else ""))
+
+
+def _show_turns(candidate: Candidate, turns: list[Turn], as_json: bool) -> None:
+    if as_json:
+        emit_json({"id": candidate.id, "turns": [turn_json(turn) for turn in turns]})
+    else:
+        click.echo(turns_text(turns) or f"{candidate.id} came from {candidate.mutator}, which asks no model.")
 
 
 def _candidate_json(

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from islands.store import Store
 
 
+FORMATS = ("kernelbench", "replies")
+
+
 @click.command(epilog="Example: kb-evolve report rmsnorm-cpp-cpu-fp32 --out report")
 @click.argument("run", metavar="RUN")
 @click.option("--out", required=True, metavar="DIR", help="Folder for plots and index.html; created.")
@@ -35,20 +38,25 @@ def report(run: str, out: str, db: str, as_json: bool) -> None:
 
 @click.command(epilog="Example: kb-evolve export rmsnorm-cpp-cpu-fp32 --format kernelbench --out export")
 @click.argument("run", metavar="RUN")
-@click.option("--format", "form", type=click.Choice(["kernelbench"]), required=True, help="Layout of the files.")
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="Layout of the files.")
 @click.option("--out", required=True, metavar="DIR", help="Folder to write to; created.")
 @click.option("--level", type=int, metavar="N", help="KernelBench level in file names; the problem's own by default.")
 @click.option("--problem-id", type=int, metavar="N", help="KernelBench problem number; the problem's own by default.")
 @db_option
 @json_option
 def export(run: str, form: str, out: str, level: int | None, problem_id: int | None, db: str, as_json: bool) -> None:
-    """Write the run's best kernels as files that run with torch alone."""
+    """Write the run's best kernels as files that run with torch alone (kernelbench), or what its models answered, for
+    `kb-evolve run --replay` (replies)."""
     from islands.store import open_store
     from kb_evolve.export.kernelbench import export_run
+    from kb_evolve.export.replies import export_replies
 
     with open_store(db, read_only=True) as store:
         found = find_run(store, run)
-        paths = export_run(found, store.history(found.id), out, level, problem_id)
+        if form == "replies":
+            paths = [export_replies(store.turns(found.id), out)]
+        else:
+            paths = export_run(found, store.history(found.id), out, level, problem_id)
     if as_json:
         emit_json({"run": found.name, "format": form, "paths": [str(path) for path in paths]})
         return

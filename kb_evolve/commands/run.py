@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, metavar="S", help="Seed of the search's choices.")
 @click.option("--start", metavar="FILE", help="A correct first kernel, where the problem has no bundled one.")
 @click.option("--mutator", "mutators", multiple=True, metavar="NAME", help="Use only these; repeatable.")
+@click.option("--model", multiple=True, metavar="NAME", help="Model as litellm names it, or mailbox; repeatable.")
+@click.option("--api-base", metavar="URL", help="OpenAI-compatible server of the models.")
+@click.option("--max-usd", type=float, metavar="X", help="Most that models may cost; a hard cap.")
+@click.option("--max-tokens", type=int, metavar="N", help="The same in tokens, for models without a known price.")
+@click.option("--mailbox", metavar="DIR", help="Folder for questions to the model `mailbox`, and their answers.")
+@click.option("--replay", metavar="FILE", help="Recorded replies that answer in place of the models.")
+@click.option("--thinkers", type=int, metavar="N", help="Questions to models at once: 8 (default).")
 @click.option("--in-order", is_flag=True, default=None, help="Tell results in ticket order: repeatable, slower.")
 @click.option("--builders", type=int, metavar="N", help="Builds at once: 2 (default).")
 @click.option("--allow-fast-math", is_flag=True, default=None, help="Let candidates use -ffast-math.")
@@ -47,7 +54,7 @@ def run(refs: tuple[str, ...], config: str | None, as_json: bool, quiet: bool, *
     """
     from kb_evolve.config import ConfigError
 
-    flags["mutators"] = flags["mutators"] or None
+    flags["mutators"], flags["model"] = flags["mutators"] or None, flags["model"] or None
     if len(refs) > 1 and flags["run"]:
         raise ConfigError(f"--run {flags['run']} names one run, but {len(refs)} problems were given: leave one out")
     outcomes = []

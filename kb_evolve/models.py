@@ -1,0 +1,218 @@
+"""Language models at work for one run: reached, paid, recorded; and the operators that ask them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from islands.run import Run
+from islands.store import Store
+from kb_evolve.briefing import brief_of
+from kb_evolve.config import Config, ConfigError, ModelsConfig
+from kb_evolve.journal import StoreJournal, settle_lost
+from kb_evolve.rethink import PATIENT
+from mutators.dialogue import Journal, Model, ModelError, Reply, Request
+from mutators.mailbox import NAME as MAILBOX
+from mutators.mailbox import Mailbox
+from mutators.proposal import Mutator, Usage
+from mutators.replay import Recorded, read_replies
+from problems.problem import Problem
+
+if TYPE_CHECKING:
+    from mutators.ledger import Estimate, Ledger
+    from mutators.llm import ModelSpec
+
+OPERATORS = ("diff", "rewrite", "combine", "repair", "explain", "knobs")
+"""Operators that ask a model during a search."""
+BYTES_PER_TOKEN = 4
+
+
+class Metered:
+    """A model that remembers when its money ran out."""
+
+    def __init__(self, name: str, model: Model) -> None:
+        self.name, self._model = name, model
+        self.refusal = ""
+
+    def ask(self, request: Request) -> Reply:
+        """As the model's; a refusal for want of budget is kept."""
+        try:
+            return self._model.ask(request)
+        except ModelError as error:
+            if error.kind == "budget":
+                self.refusal = error.reason
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models of a run."""
+
+    metered: tuple[Metered, ...]
+    operators: tuple[Mutator, ...]
+    ledger: Ledger
+    close: Callable[[], None]
+    """Gives up what is in flight and ends the connections."""
+
+    def paid_out(self) -> str:
+        """Why no model may be asked any more, in words; empty while one may."""
+        refusals = [one.refusal for one in self.metered]
+        return f"the models' budget is used: {refusals[-1]}" if refusals and all(refusals) else ""
+
+
+def names_of(config: Config) -> tuple[str, ...]:
+    """The models that a configuration names, once each, those of its OpenEvolve file included."""
+    return tuple(dict.fromkeys((*config.models.model, *_openevolve(config.models))))
+
+
+def split_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of mutators in two: those that need no model, and operators that ask one."""
+    return [name for name in names if name not in OPERATORS], [name for name in names if name in OPERATORS]
+
+
+def check_models(config: Config) -> None:
+    """ConfigError or ProposalError for settings that cannot be used; opens and asks nothing."""
+    models = config.models
+    names = names_of(config)
+    unknown = sorted(set(models.operators) - set(OPERATORS))
+    if unknown:
+        raise ConfigError(f"unknown operator {unknown[0]!r} in [models] operators; possible: {', '.join(OPERATORS)}")
+    strangers = sorted(set(models.settings) - set(names))
+    if strangers:
+        raise ConfigError(
+            f"[models.settings] names {strangers[0]!r}, which no --model does; models: {', '.join(names)}"
+        )
+    if not names and (models.replay or models.mailbox):
+        raise ConfigError("recorded replies and mailboxes stand in for models: name them too, with --model NAME")
+    for path in (models.replay, models.templates):
+        if path and not Path(path).exists():
+            raise ConfigError(f"{path} does not exist; check the path")
+    specs_of(config)
+
+
+def specs_of(config: Config) -> list[ModelSpec]:
+    """How each model that is reached over HTTP is to be asked. ConfigError for a setting that does not exist."""
+    import dacite
+
+    from mutators.llm import ModelSpec
+
+    found = []
+    openevolve = _openevolve(config.models)
+    for name in names_of(config):
+        if name == MAILBOX or config.models.replay:
+            continue
+        values = {**_common(config.models), **openevolve.get(name, {}), **config.models.settings.get(name, {})}
+        try:
+            found.append(dacite.from_dict(ModelSpec, {**values, "name": name}, dacite.Config(strict=True)))
+        except (dacite.DaciteError, TypeError) as error:
+            raise ConfigError(f"[models.settings.{name!r}] has a {error}") from error
+    return found
+
+
+def _common(models: ModelsConfig) -> dict[str, Any]:
+    return {
+        "api_base": models.api_base,
+        "max_tokens": models.reply_tokens,
+        "temperature": models.temperature,
+        "timeout_s": models.reply_timeout_s,
+    }
+
+
+def _openevolve(models: ModelsConfig) -> dict[str, dict[str, Any]]:
+    if not models.openevolve:
+        return {}
+    from mutators.openevolve_llm import openevolve_specs
+
+    specs = openevolve_specs(Path(models.openevolve))
+    return {
+        spec["name"]: {key: value for key, value in spec.items() if key not in ("name", "weight")} for spec in specs
+    }
+
+
+def open_models(config: Config, store: Store, run: Run, problem: Problem) -> Models | None:
+    """The models of a run with what they have cost so far; None where none is named."""
+    names = names_of(config)
+    if not names:
+        return None
+    from mutators.ledger import Expense, Ledger
+
+    settle_lost(store, run.id, keep=PATIENT)
+    spent = [Expense(Usage(**one.usage), one.operator, one.island) for one in store.spent(run.id)]
+    ledger = Ledger(config.budget.max_usd, config.budget.max_tokens, spent)
+    journal = StoreJournal(store, run.id)
+    closing = contextlib.ExitStack()
+    metered = _reach(config, names, ledger, journal, closing)
+    operators = _operators(config, metered, _prompts(config, run, problem))
+    return Models(metered, operators, ledger, closing.close)
+
+
+def _reach(
+    config: Config, names: Sequence[str], ledger: Ledger, journal: Journal, closing: contextlib.ExitStack
+) -> tuple[Metered, ...]:
+    models = config.models
+    if models.replay:
+        replies = read_replies(Path(models.replay))
+        return tuple(Metered(name, Recorded(name, replies, journal)) for name in names)
+    found: dict[str, Model] = {}
+    if MAILBOX in names:
+        box = Mailbox(journal, Path(models.mailbox) if models.mailbox else None)
+        found[MAILBOX] = box
+        closing.callback(box.close)
+    specs = specs_of(config)
+    if specs:
+        from mutators.llm import Client
+
+        client = Client(specs, ledger, journal)
+        found |= {spec.name: client for spec in specs}
+        closing.callback(client.close)
+    return tuple(Metered(name, found[name]) for name in names)
+
+
+def _prompts(config: Config, run: Run, problem: Problem) -> Any:
+    from mutators.openevolve_prompts import OpenEvolvePrompts
+
+    from mutators.prompt import PromptBuilder
+
+    brief = brief_of(run, problem, config)
+    secret = bytes.fromhex(run.config.get("prompt_secret", ""))
+    if config.models.templates:
+        return OpenEvolvePrompts(brief, secret, config.models.prompt_tokens, Path(config.models.templates))
+    return PromptBuilder(brief, secret, config.models.prompt_tokens)
+
+
+def _operators(config: Config, metered: Sequence[Metered], prompts: Any) -> tuple[Mutator, ...]:
+    from mutators.operators import ModelOperator, OperatorOptions
+
+    from mutators.knobs import Knobs
+
+    wanted = split_names(config.mutators.use)[1] or config.models.operators
+    options = OperatorOptions(max_tokens=config.models.reply_tokens, temperature=config.models.temperature)
+    made: list[Mutator] = []
+    for model in metered:
+        for name in wanted:
+            if name == "knobs":
+                made.append(Knobs(model, model.name))
+            else:
+                made.append(ModelOperator(name, model, model.name, prompts, options))
+    return tuple(made)
+
+
+def estimates(config: Config) -> list[Estimate]:
+    """What the models of a run may cost, before any is asked: its evaluations' worth of requests, shared evenly."""
+    from mutators.ledger import estimate, given_prices, listed_prices
+
+    specs = specs_of(config)
+    if not specs:
+        return []
+    count = config.budget.attempts or config.budget.evaluations or 100
+    found = []
+    for spec in specs:
+        prices = given_prices(spec.price_in, spec.price_out)
+        prices = prices if prices.is_known else listed_prices(spec.name)
+        requests = max(1, -(-count // len(specs)))
+        prompt_bytes = config.models.prompt_tokens * BYTES_PER_TOKEN
+        found.append(estimate(spec.name, prices, requests, prompt_bytes, spec.max_tokens))
+    return found
