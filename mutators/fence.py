@@ -80,10 +80,15 @@ class Fence:
         return kept
 
     def _kept(self, text: str, limit: int) -> tuple[str, int]:
-        """(what is shown, characters cut). Two cuts: cleaning must not meet megabytes, and makes texts longer."""
-        raw, cut = capped(text, 4 * limit)
-        kept, cut_again = capped(self._harmless(clean(raw)), limit)
-        return kept, cut + cut_again
+        """(what is shown, characters cut). Of a long text only the ends are cleaned, with room for what vanishes."""
+        if len(text) <= 4 * limit:
+            return capped(self._harmless(clean(text)), limit)
+        tail_room = limit // 4
+        head = self._harmless(clean(text[: 3 * limit]))[: limit - tail_room]
+        tail = self._harmless(clean(text[-limit:]))
+        tail = tail[max(0, len(tail) - tail_room) :]
+        cut = len(text) - len(head) - len(tail)
+        return _joined(head, cut, tail), cut
 
     def _harmless(self, text: str) -> str:
         text = LOOKALIKE.sub("&lt;", text) if "data-" in text.lower() else text
@@ -122,9 +127,13 @@ def capped(text: str, limit: int) -> tuple[str, int]:
     """
     if len(text) <= limit:
         return text, 0
-    tail = limit // 4
+    tail_room = limit // 4
     cut = len(text) - limit
-    return f"{text[: limit - tail]}\n[... {cut:,} characters cut ...]\n{text[len(text) - tail :]}", cut
+    return _joined(text[: limit - tail_room], cut, text[len(text) - tail_room :]), cut
+
+
+def _joined(head: str, cut: int, tail: str) -> str:
+    return f"{head}\n[... {cut:,} characters cut ...]\n{tail}"
 
 
 def _visible(found: re.Match[str]) -> str:

@@ -260,7 +260,7 @@ class PromptBuilder:
             "failures": sections.failures(ticket, fence, shown),
             "siblings": sections.siblings(ticket, fence, shown) if subject else Section("siblings", ()),
             "insights": sections.insights(insights, fence),
-            "elites": sections.elites(ticket, fence, self.brief, shown, room)
+            "elites": sections.elites(ticket, fence, self.brief, shown)
             if subject
             else sections.known_approaches(ticket, fence, self.brief),
         }
@@ -270,6 +270,7 @@ class PromptBuilder:
             left_out = len(found[name].items) - len(kept[name])
             if left_out:
                 dropped.append(f"{name}: {left_out} of {len(found[name].items)}")
+                room = 0.0  # so that nothing which is dropped earlier is kept instead
         parts = [self._section(name, items, fence) for name in found if (items := kept[name])]
         return parts, tuple(dropped)
 

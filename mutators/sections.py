@@ -13,11 +13,11 @@ from islands.candidate import Evaluated, Ticket
 from mutators.brief import Brief, ms
 from mutators.fence import Fence
 from mutators.figures import summary
-from mutators.tokens import fewest_tokens
 
 MOST_ELITES, MOST_FAILURES, MOST_SIBLINGS, MOST_INSIGHTS = 3, 8, 16, 5
 SOURCE_LIMIT = 1 << 20
 """Characters; a source is shown whole or not at all, because edits must find its text."""
+ELITE_LIMIT = 40_000
 LOG_LIMIT, REASON_LIMIT, RATIONALE_LIMIT, INSIGHT_LIMIT = 3_000, 600, 240, 300
 LEAST_REASON = 120
 """Older failures get less room, down to this: each half of the one before."""
@@ -125,15 +125,15 @@ def insights(texts: Sequence[str], fence: Fence) -> Section:
     return Section("insights", tuple(f"- {fence.line(text, INSIGHT_LIMIT)}" for text in texts[:MOST_INSIGHTS]))
 
 
-def elites(ticket: Ticket, fence: Fence, brief: Brief, but: Sequence[Evaluated], budget: float) -> Section:
-    """The best programs of different structures with their sources; a source that alone passes `budget` ends it."""
+def elites(ticket: Ticket, fence: Fence, brief: Brief, but: Sequence[Evaluated]) -> Section:
+    """The best programs of different structures with their sources; sources beyond ELITE_LIMIT teach too little."""
     items: list[str] = []
     seen = {_form(one.candidate.source) for one in but}
     for one in _others(ticket.inspirations, but):
         source = one.candidate.source
-        if len(items) == MOST_ELITES or fewest_tokens(source) > budget:
+        if len(items) == MOST_ELITES:
             break
-        if not one.evaluation.is_correct or (form := _form(source)) in seen:
+        if len(source) > ELITE_LIMIT or not one.evaluation.is_correct or (form := _form(source)) in seen:
             continue
         seen.add(form)
         items.append(f"{shown_name(one)}: {summary(one.evaluation, brief)}\n\n{program(one, fence)}")
