@@ -1,98 +1,254 @@
-"""Is this program new? Fingerprints of source text that ignore what no compiler sees."""
+"""Is this program new? Three levels of sameness, each a pure function of source text; none executes it.
+
+exact        the same bytes.
+fingerprint  the same syntax tree, and the same tokens of C++ in it: comments, docstrings and spacing are left out
+             wherever they cannot matter. Names stay: a Python name may be looked up as text at run time, and a C++
+             one may be a macro's argument. Programs in which only local variables have other names are found after
+             the build, by their binaries.
+host         the same outside the code that is compiled ahead: with equal binaries (fitness/binaries.py) two programs
+             of the same host are the same program.
+
+Wherever it is in doubt whether a difference matters, it does: a source that reads itself, or a string of C++ that is
+used for anything but load_inline, counts as it stands. Equal digests mean equal behaviour; different ones mean little.
+"""
 
 from __future__ import annotations
 
+import ast
 import hashlib
-import io
 import re
-import token
-import tokenize
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 CPP_TOKEN = re.compile(
     r"""
-      (?P<tunable>//\s*tune:[^\n]*)
-    | (?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))
-    | (?P<raw>R"(?P<fence>[^\s()\\]{0,16})\(.*?\)(?P=fence)")
-    | (?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
+      (?P<include>\#[ \t]*include[ \t]*(?:<[^>\n]*>|"[^"\n]*"))
+    | (?P<tunable>//[ \t]*tune:[^\n]*)
+    | (?P<comment>//[^\n]*|/\*.*?\*/)
+    | (?P<open>/\*)
+    | (?P<raw>(?:u8|[uUL])?R"(?P<fence>[^\s()\\"]{0,16})\(.*?\)(?P=fence)"\w*)
+    | (?P<string>(?:u8|[uUL])?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')\w*)
     | (?P<newline>\n)
-    | (?P<space>(?:[^\S\n]|\\\n)+)
-    | (?P<word>[A-Za-z_$][\w$]*|\.?\d(?:[eEpP][+-]|[\w.'])*)
-    | (?P<mark>\+\+|--|->|::|<<=?|>>=?|&&|\|\||\#\#|\.\.\.|[-+*/%&|^!=<>]=|\S)
+    | (?P<space>[ \t\f\v]+)
+    | (?P<word>(?:[^\W\d]|\$)[\w$]*|\.?\d(?:[eEpP][+-]|'\w|[\w.])*)
+    | (?P<mark><=>|->\*|<<<|>>>|<<=|>>=|\.\.\.|\+\+|--|->|::|<<|>>|&&|\|\||\#\#|\.\*|[-+*/%&|^!=<>]=|[<%:]:|%>|<%|:>|.)
     """,
     re.VERBOSE | re.DOTALL,
 )
 
-LOOKS_LIKE_CODE = re.compile(r"[;{}]|^\s*#\s*include", re.MULTILINE)
+SPLICE = re.compile(r"\\[ \t\f\v]*\n")
+"""The end of a line that goes on; compilers remove it first, wherever it stands (C++ standard, lex.phases, 2)."""
+
+DOUBTFUL_CPP = (
+    *("\r", "\0", "??/", "source_location", "__LINE__", "__FILE__", "__DATE__", "__TIME", "__COUNTER__"),
+    *("__builtin_LINE", "__builtin_FILE", "# line", "#line"),
+)
+"""Text with one of these may depend on its own lines, or is read by rules that are not followed here."""
+
+DOUBTFUL_MARKS = frozenset({"/*", "\\", '"', "'", "%:"})
+"""Tokens that only a text which cannot be read on its own has: comments and strings without an end, digraphs of #."""
+
+DOUBTFUL_PYTHON = (
+    *("__doc__", "__file__", "__spec__", "__loader__", "__cached__", "__code__", "__main__", "__dict__", "__import__"),
+    *("getdoc", "inspect", "linecache", "traceback", "_getframe", "lineno", "importlib", "sys.modules", "sys.argv"),
+    *("exec(", "globals(", "locals(", "vars(", "getattr(", "coding:", "coding="),
+)
+"""A module with one of these may read its own text, or use a string under another name than is seen here."""
 
 TUNABLE = re.compile(r"=[^=;\n]*;(?=[^\n;]*//\s*tune:)")
+TUNABLE_PYTHON = re.compile(r"=[^=#\n]*(?=#\s*tune:)")
+TUNABLE_MACRO = re.compile(r"(?<=#define)(\s+\w+)[^\n/]*(?=//\s*tune:)")
+TUNABLE_LINE = re.compile(r"^[^\n#]*#[ \t]*tune:[^\n]*", re.MULTILINE)
+
+SILENT_FIELDS = frozenset({"ctx", "kind", "type_comment"})
+"""Fields of syntax trees that follow from the rest, or that no program sees."""
+
+LOAD = "load_inline"
+SOURCE_ARGUMENTS = ("cpp_sources", "cuda_sources")
+"""Arguments of load_inline that are C++ or CUDA: its second and third, or by name."""
+
+
+def exact(source: str) -> str:
+    """Hex digest of the source's bytes: equal for equal text."""
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def fingerprint(source: str) -> str:
-    """Hex digest of the program's tokens: equal for sources that differ only in comments and spacing.
+    """Hex digest of the program: equal for sources that differ only in what no compiler sees.
 
-    Python is read by its own tokenizer (never executed), docstrings dropped; a multi-line string that looks
-    like C++ is read as C++, where `// tune:` comments count, because the tune mutator obeys them. A source
-    that is not Python's grammar is taken as C++ altogether.
+    Python counts by its syntax tree, docstrings dropped; a string that load_inline compiles counts by its tokens of
+    C++. Comments that begin with `tune:` count, because the tune mutator obeys them. A source that is not Python is
+    taken as C++ altogether.
     """
-    try:
-        tokens = _python_tokens(source)
-    except (tokenize.TokenError, SyntaxError, ValueError):
-        tokens = _cpp_tokens(source)
-    return hashlib.sha256("\x00".join(tokens).encode("utf-8", "surrogatepass")).hexdigest()
+    return _digest(_parts(source, is_host=False))
+
+
+def host(source: str) -> str:
+    """Hex digest of the program outside what load_inline compiles and outside the bodies of Triton's kernels.
+
+    Two programs with the same host and the same binaries behave the same: see fitness/binaries.py.
+    """
+    return _digest(_parts(source, is_host=True))
 
 
 def skeleton(source: str) -> str:
     """Hex digest of the source without the values of its tunables: equal for programs that differ only there.
 
-    A tunable is `NAME = value;` on a line that ends in a `// tune:` comment.
+    A tunable is `NAME = value;` or `#define NAME value` on a line that ends in a `// tune:` comment, or Python's
+    `NAME = value` on one that ends in `# tune:`.
     """
-    return hashlib.sha256(TUNABLE.sub("= ;", source).encode("utf-8", "surrogatepass")).hexdigest()
+    if "tune:" in source:
+        source = TUNABLE_PYTHON.sub("= ", TUNABLE.sub("= ;", source))
+        source = TUNABLE_MACRO.sub(r"\1 ", source)
+    return exact(source)
 
 
-def _python_tokens(source: str) -> list[str]:
-    kept: list[str] = []
-    for kind, text, *_ in _without_docstrings(list(tokenize.generate_tokens(io.StringIO(source).readline))):
-        if kind in (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING):
-            continue
-        if kind == token.STRING and "\n" in text and LOOKS_LIKE_CODE.search(text):
-            kept += ["<code>", *_cpp_tokens(text), "</code>"]
-        elif kind in (token.NEWLINE, token.INDENT, token.DEDENT):
-            kept.append(token.tok_name[kind])
+def _digest(parts: Sequence[str]) -> str:
+    """Lengths between the parts: whatever text they hold, other parts give other bytes."""
+    return exact("".join([f"{len(one)}:{one}" for one in parts]))
+
+
+def _parts(source: str, is_host: bool) -> Sequence[str]:
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # no Python: if it was meant to be, then all of its readings fail alike
+        return _cpp_tokens(source) or ("exact", source)
+    except (ValueError, RecursionError, MemoryError):
+        return "exact", source
+    if any(word in source for word in DOUBTFUL_PYTHON):
+        return "exact", source
+    nodes = list(ast.walk(tree))
+    for one in _compiled_strings(tree, nodes):
+        tokens = [] if is_host else _cpp_tokens(str(one.value))
+        if tokens is not None:
+            one.value = tuple(tokens)  # type: ignore[assignment]  # no parsed constant is a tuple
+    if is_host:
+        for kernel in _kernels(nodes):
+            kernel.body = []
+    try:
+        parts = _written(tree)
+    except ValueError:  # a number of thousands of digits
+        return "exact", source
+    return [*parts, *("".join(line.split()) for line in TUNABLE_LINE.findall(source))]
+
+
+# -- Python ---------------------------------------------------------------------------------------------
+
+
+def _written(tree: ast.AST) -> list[str]:
+    """The tree as a list of texts, equal only for equal trees; lone strings are left out."""
+    parts: list[str] = []
+    waiting: list[Any] = [tree]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, ast.AST):
+            parts.append(value.__class__.__name__)
+            waiting += [getattr(value, name, None) for name in reversed(value._fields) if name not in SILENT_FIELDS]
+        elif isinstance(value, list):
+            kept = [one for one in value if not _is_lone_string(one)]
+            parts.append(f"list {len(kept)}")
+            waiting += reversed(kept)
         else:
-            kept.append(text)
-    return kept
+            parts.append(f"{value.__class__.__name__} {value!r}")
+    return parts
 
 
-def _without_docstrings(tokens: list[tokenize.TokenInfo]) -> list[tokenize.TokenInfo]:
-    """The tokens less the strings that stand alone as a statement."""
-    silent = (tokenize.COMMENT, tokenize.NL)
-    tokens = [one for one in tokens if one.type not in silent]
-    kept, before = [], token.NEWLINE
-    for one, after in zip(tokens, [*tokens[1:], None], strict=True):
-        alone = before in (token.NEWLINE, token.INDENT, token.DEDENT) and after and after.type == token.NEWLINE
-        if one.type == token.STRING and alone:
-            continue
-        kept.append(one)
-        before = one.type
-    return kept
+def _is_lone_string(node: object) -> bool:
+    """A docstring, or another string that is a statement: nothing reads it."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _cpp_tokens(text: str) -> list[str]:
-    """Tokens of C++; a line's end counts only after a preprocessor directive."""
+def _compiled_strings(tree: ast.Module, nodes: Sequence[ast.AST]) -> list[ast.Constant]:
+    """The strings that are C++ or CUDA for load_inline and serve nothing else.
+
+    Such a string is an argument itself, alone or in a list, or it is assigned to a name at the module's top level,
+    once, that stands nowhere else. None where load_inline may be another function.
+    """
+    if not _is_torchs(nodes):
+        return []
+    arguments = [one for node in nodes if isinstance(node, ast.Call) and _is_load(node.func) for one in _sources(node)]
+    strings = [one for one in arguments if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    read = {id(one) for one in arguments}
+    names: dict[str, list[ast.Name]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            names.setdefault(node.id, []).append(node)
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name) as target], value=ast.Constant(value=str()) as value):
+                others = [one for one in names[name] if one is not target]
+                if others and all(id(one) in read for one in others):
+                    strings.append(value)
+    return strings
+
+
+def _is_load(node: ast.AST) -> bool:
+    return (isinstance(node, ast.Name) and node.id == LOAD) or (isinstance(node, ast.Attribute) and node.attr == LOAD)
+
+
+def _is_torchs(nodes: Sequence[ast.AST]) -> bool:
+    """Whether load_inline is imported and called, and nothing else is done with it or with its name."""
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
+        if _is_load(node) and id(node) not in called:
+            return False
+        if isinstance(node, ast.alias) and LOAD in (node.name, node.asname) and node.asname not in (None, LOAD):
+            return False
+        if LOAD in (getattr(node, "name", ""), getattr(node, "arg", "")) and not isinstance(node, ast.alias):
+            return False
+    return True
+
+
+def _sources(call: ast.Call) -> Iterator[ast.expr]:
+    """The source arguments of a call of load_inline, those in a list singly."""
+    if any(isinstance(one, ast.Starred) for one in call.args):
+        return
+    named = [one.value for one in call.keywords if one.arg in SOURCE_ARGUMENTS]
+    for one in [*call.args[1:3], *named]:
+        yield from one.elts if isinstance(one, ast.List | ast.Tuple) else (one,)
+
+
+def _kernels(nodes: Sequence[ast.AST]) -> list[ast.FunctionDef]:
+    """The functions whose innermost decorator is triton.jit.
+
+    None where `triton` may be another module, or where a kernel may be called as plain Python (`kernel.fn`).
+    """
+    found: list[ast.FunctionDef] = []
+    for node in nodes:
+        match node:
+            case ast.Name(id="triton", ctx=ast.Store() | ast.Del()) | ast.Attribute(attr="fn"):
+                return []
+            case ast.FunctionDef(decorator_list=[*_, ast.Attribute(value=ast.Name(id="triton"), attr="jit")]):
+                found.append(node)
+    return found
+
+
+# -- C++ ------------------------------------------------------------------------------------------------
+
+
+def _cpp_tokens(text: str) -> list[str] | None:
+    """Tokens of C++; None where it is in doubt whether they say all, so that the text must count as it stands.
+
+    A line's end and the places of spaces count only in preprocessor directives. Such doubts are macros that make text
+    or new tokens of their arguments (# and ##), what has no end, and letters that are none to Python.
+    """
+    if any(word in text for word in DOUBTFUL_CPP) or ('R"' in text and SPLICE.search(text)):
+        return None
     kept: list[str] = []
-    line_begins, in_directive = True, False
-    for match in CPP_TOKEN.finditer(text):
+    in_directive, spaced, begins_line = False, False, True
+    for match in CPP_TOKEN.finditer(SPLICE.sub("", text)):
         kind, word = match.lastgroup, match[0]
-        if kind == "fence":
-            kind = "raw"
         if kind == "newline":
-            if in_directive:
-                kept.append("\n")
-            line_begins, in_directive = True, False
+            kept += ["\n"] if in_directive else []
+            in_directive, spaced, begins_line = False, False, True
+        elif kind in ("space", "comment"):
+            spaced = True
         elif kind == "tunable":
             kept.append(" ".join(word.split()))
-        elif kind not in ("comment", "space"):
-            in_directive = in_directive or (line_begins and word == "#")
-            line_begins = False
-            kept.append(word)
+        elif word in DOUBTFUL_MARKS or (in_directive and word in ("#", "##")) or (kind == "mark" and word > "~"):
+            return None
+        else:
+            kept += [" ", word] if in_directive and spaced else [word]
+            in_directive = in_directive or kind == "include" or (begins_line and word == "#")
+            spaced = begins_line = False
     return kept

@@ -11,6 +11,7 @@ from islands.novelty import fingerprint, skeleton
 
 LEAN = '''"""A seed."""
 import ctypes
+from torch.utils.cpp_extension import load_inline
 
 CFLAGS = ["-O2"]  # flags
 
@@ -25,6 +26,8 @@ extern "C" void f(const float* x, float* out, int64_t n) {
     }
 }
 """
+
+library = ctypes.CDLL(load_inline("f", SOURCE, functions=None, extra_cflags=CFLAGS, is_python_module=False))
 
 
 class ModelNew:
