@@ -11,6 +11,7 @@ from islands.candidate import Candidate, Evaluated, Ticket
 from kb_evolve import rethink
 from kb_evolve.known import Known
 from kb_evolve.thinking import Thought, is_paid, think
+from mutators.choose import arm_of
 from mutators.proposal import Mutator, Proposal, Usage
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Asking:
         self.run, self.store, self.in_order = parts.run, parts.store, parts.config.run.in_order
         self._submit, self._settle, self._measured = submit, settle, measured
         self.thinking: dict[Future[Thought], Ticket] = {}
+        self.patient: set[int] = set()
+        """Tickets that wait for a person's answer, which may never come."""
         self.thought: dict[int, tuple[Ticket, Thought]] = {}
         """What waits to be accepted."""
         self.closed: dict[int, tuple[str, str, Usage]] = {}
@@ -77,6 +80,10 @@ class Asking:
         """Tickets that are thought of, or thought of and not yet accepted."""
         return [*(ticket.number for ticket in self.thinking.values()), *self.thought]
 
+    def only_waits_for_people(self) -> bool:
+        """Whether all that is thought of waits for a person's answer."""
+        return not self.thought and all(ticket.number in self.patient for ticket in self.thinking.values())
+
     def collect(self, done: Collection[Future[Any]]) -> None:
         """Accepts what was thought, as far as its turn has come."""
         for future in [future for future in self.thinking if future in done]:
@@ -110,6 +117,8 @@ class Asking:
         known_as = partial(self._name_before, oldest if self.in_order else None, ticket.island)
         future = self.parts.pools.thinking.submit(think, mutators, ticket, known_as)
         self.thinking[future] = ticket
+        if arm_of(mutators[0]).rpartition("@")[2] in rethink.PATIENT:
+            self.patient.add(ticket.number)
         if future.done():
             self.collect([future])
 

@@ -44,9 +44,13 @@ class Budget:
             return f"the budget of {limits.evaluations} evaluations is used"
         if limits.attempts is not None and self.attempts >= limits.attempts:
             return f"the budget of {limits.attempts} attempts is used"
-        if limits.minutes is not None and self.elapsed_s >= 60 * limits.minutes:
+        if self.is_time_up():
             return f"the budget of {limits.minutes:g} minutes is used"
         return ""
+
+    def is_time_up(self) -> bool:
+        """Whether the limit of minutes is reached."""
+        return self.limits.minutes is not None and self.elapsed_s >= 60 * self.limits.minutes
 
     def left(self) -> bool:
         """Whether one more proposal may be asked for when nothing is in flight."""

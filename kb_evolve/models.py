@@ -172,21 +172,20 @@ def _reach(
 
 
 def _prompts(config: Config, run: Run, problem: Problem) -> Any:
-    from mutators.openevolve_prompts import OpenEvolvePrompts
-
-    from mutators.prompt import PromptBuilder
-
     brief = brief_of(run, problem, config)
     secret = bytes.fromhex(run.config.get("prompt_secret", ""))
     if config.models.templates:
+        from mutators.openevolve_prompts import OpenEvolvePrompts
+
         return OpenEvolvePrompts(brief, secret, config.models.prompt_tokens, Path(config.models.templates))
+    from mutators.prompt import PromptBuilder
+
     return PromptBuilder(brief, secret, config.models.prompt_tokens)
 
 
 def _operators(config: Config, metered: Sequence[Metered], prompts: Any) -> tuple[Mutator, ...]:
-    from mutators.operators import ModelOperator, OperatorOptions
-
     from mutators.knobs import Knobs
+    from mutators.operators import ModelOperator, OperatorOptions
 
     wanted = split_names(config.mutators.use)[1] or config.models.operators
     options = OperatorOptions(max_tokens=config.models.reply_tokens, temperature=config.models.temperature)

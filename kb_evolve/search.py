@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,16 +90,13 @@ class Search:
                 workbench = self._workbench or stack.enter_context(open_workbench(config))
                 stop.on_second(workbench.close)
                 models = open_models(config, store, run, problem)
-                thinkers = config.run.thinkers if models else 1
-                inline = config.run.in_order and models is None
-                pools = local_pools(thinkers=0 if inline else thinkers, builders=config.judge.builders)
+                thinkers = config.run.thinkers if models else int(not config.run.in_order)
+                pools = local_pools(thinkers=thinkers, builders=config.judge.builders)
                 stack.callback(pools.close)
                 if models is not None:
                     stack.callback(models.close)
-                parts = self._parts(run, problem, config, store, workbench, pools, stop)
-                chooser = open_chooser(config, models)
-                paid_out = models.paid_out if models else str
-                loop = Loop(dataclasses.replace(parts, chooser=chooser, thinkers=thinkers, paid_out=paid_out))
+                parts = self._parts(run, problem, config, store, workbench, pools, stop, models)
+                loop = Loop(parts)
                 end, reason = _drive(loop, first_kernel(problem, config))
                 return _outcome(loop, end, reason)
 
@@ -131,6 +127,7 @@ class Search:
         workbench: Bench,
         pools: Pools,
         stop: Stop,
+        models: Models | None,
     ) -> Parts:
         return Parts(
             run=run,
@@ -138,7 +135,7 @@ class Search:
             config=config,
             store=store,
             population=Population(config.population, run.id, run.seed),
-            chooser=open_chooser(config),
+            chooser=open_chooser(config, models),
             workbench=workbench,
             pools=pools,
             budget=Budget(
@@ -149,6 +146,8 @@ class Search:
             stop=stop,
             show=self.show,
             costs=stored_costs(run),
+            thinkers=config.run.thinkers if models else 1,
+            paid_out=models.paid_out if models else str,
         )
 
 
