@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import threading
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal
@@ -93,15 +94,22 @@ def _dearest(entry: dict[str, Any], side: str, prompt_tokens: int) -> int | None
 
 
 def worst_tokens(request: Request) -> tuple[int, int]:
-    """Upper bounds of prompt and completion tokens.
+    """Upper bounds of prompt and completion tokens; what a chat template adds comes on top of the text's.
 
-    Every token of a byte-level tokenizer holds at least one byte of the text, so the UTF-8 length bounds the text's
-    tokens whatever the vocabulary; what the chat template adds comes on top.
+    A byte-level tokenizer makes at least one byte of the text into a token, so the UTF-8 length bounds the number of
+    tokens whatever the vocabulary. Some tokenizers normalise the text first, and NFKC can make it longer (U+FDFA:
+    3 bytes become 33), so the longer of the two counts.
     """
-    text = sum(len(message.content.encode(errors="replace")) for message in request.messages)
+    text = sum(_byte_bound(message.content) for message in request.messages)
     parameters = len(json.dumps(request.parameters, default=str)) if request.parameters else 0
     around = MESSAGE_TOKENS * len(request.messages) + TEMPLATE_TOKENS
     return text + parameters + around, request.max_tokens
+
+
+def _byte_bound(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return max(len(form.encode(errors="replace")) for form in (text, unicodedata.normalize("NFKC", text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +147,15 @@ def believable(
     """The tokens of a reply to charge: as the provider counts where that can be true, else an upper bound.
 
     A count must be a whole number, large enough for the bytes that it stands for and not absurdly large. In place of
-    a wrong completion count stand the bytes received, or all that was allowed, when the reply was cut or is longer.
+    a wrong completion count stand the bytes received; or all that was allowed, where that is less, where the reply
+    was cut, or where the wrong count was a large one.
     """
     prompt, completion = reservation.prompt_tokens, reservation.completion_tokens
     asked_bytes = sum(len(message.content.encode(errors="replace")) for message in reservation.request.messages)
     is_prompt_true = _can_be_true(prompt_said, asked_bytes, ABSURD * prompt)
     is_completion_true = _can_be_true(completion_said, received_bytes, max(ABSURD * completion, received_bytes))
-    bound = completion if is_cut else min(completion, received_bytes)
+    is_large = isinstance(completion_said, int | float) and completion_said > completion
+    bound = completion if is_cut or is_large else min(completion, received_bytes)
     return (
         prompt_said if is_prompt_true else prompt,
         completion_said if is_completion_true else bound,
