@@ -17,6 +17,7 @@ from typing import Any
 
 from islands.candidate import Evaluated, Ticket
 from mutators.dialogue import Message, Model, ModelError, Reply, Request
+from mutators.fence import CHAT_WORD, clean
 from mutators.proposal import Proposal, Refusal, Usage, known_sources, refused
 from mutators.tunables import Tunable, find_tunables, set_values, values_of
 from mutators.tune import family
@@ -101,6 +102,7 @@ class Knobs:
                 return self._proposal(ticket, chosen, usage, turn + 1)
             outcome = chosen
             messages = (*messages, *follow_up(reply, chosen))
+            space = narrowed(space, reply)
         return self._refused(ticket, outcome, usage, 2)
 
     def _request(self, ticket: Ticket, turn: int, messages: tuple[Message, ...], space: Space | None) -> Request:
@@ -220,20 +222,31 @@ def choose(reply: Reply, space: Space, ticket: Ticket) -> Values | Refusal:
     found = find_object(reply.text)
     if found is None:
         cut = ", which was cut off," if reply.finish_reason == "length" else ""
-        return Refusal(f"expected one JSON object, the reply{cut} holds none; it begins {reply.text[:40]!r}")
+        return Refusal(f"expected one JSON object, the reply{cut} holds none; it begins {quoted(reply.text)}")
     known = {one.name: one for one in space.tunables}
     values: Values = {}
     for name, value in found.items():
         if name not in known:
-            return Refusal(f"unknown tunable {name[:40]!r}; declared are {', '.join(known)}")
+            return Refusal(f"unknown tunable {quoted(name)}; declared are {', '.join(known)}")
         word = word_of(value)
         if word not in known[name].choices:
-            return Refusal(f"{name} must be one of {' '.join(known[name].choices)}, found {str(value)[:40]!r}")
+            return Refusal(f"{name} must be one of {' '.join(known[name].choices)}, found {quoted(str(value))}")
         values[name] = word
     source = set_values(ticket.parent.candidate.source, values)
     if hashlib.sha256(source.encode()).hexdigest() in known_sources(ticket):
         return Refusal("these values were measured already: change at least one")
     return values
+
+
+def narrowed(space: Space, reply: Reply) -> Space:
+    """The space without one value of a refused reply, of the tunable that has most left: small models repeat theirs."""
+    found = find_object(reply.text) or {}
+    named = [name for name, left in space.open.items() if len(left) > 1 and word_of(found.get(name)) in left]
+    if not named:
+        return space
+    name = max(named, key=lambda one: len(space.open[one]))
+    left = tuple(choice for choice in space.open[name] if choice != word_of(found[name]))
+    return dataclasses.replace(space, open={**space.open, name: left})
 
 
 def word_of(value: Any) -> str:
@@ -262,8 +275,17 @@ def find_object(text: str) -> dict[str, Any] | None:
 
 def follow_up(reply: Reply, refusal: Refusal) -> tuple[Message, ...]:
     """What is said after a refused reply: the reply itself, capped, and the reason."""
-    said = reply.text[:SHOWN_LIMIT] or "(nothing)"
+    said = harmless(reply.text, SHOWN_LIMIT) or "(nothing)"
     return Message("assistant", said), Message("user", AGAIN.format(reason=refusal.reason))
+
+
+def harmless(text: str, limit: int) -> str:
+    """The beginning of a reply without control characters and without control words of chat templates."""
+    return CHAT_WORD.sub(lambda found: f"{found[0]} ", clean(text[:limit]))
+
+
+def quoted(text: str) -> str:
+    return repr(harmless(text, 40))
 
 
 def add(one: Usage, other: Usage) -> Usage:
