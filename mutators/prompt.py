@@ -21,14 +21,10 @@ ticket: no clock, no state, no lot but the ticket's seed.
 
 from __future__ import annotations
 
-import difflib
-import functools
-import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from islands.candidate import Evaluated, Ticket
 from mutators import sections
@@ -36,14 +32,11 @@ from mutators.brief import Brief, baseline_lines, fact_lines, floor_line
 from mutators.dialogue import Message
 from mutators.fence import Fence, make_fence
 from mutators.figures import figures, limits
+from mutators.pages import Pages
 from mutators.proposal import ProposalError
 from mutators.sections import Section, shown_name
 from mutators.tokens import estimate_tokens, fewest_tokens
 
-if TYPE_CHECKING:
-    from jinja2 import Environment, Template
-
-TEMPLATES = Path(__file__).parent / "prompts"
 EDITING = ("diff", "repair", "explain")
 """Operators whose answers are edits of the program shown."""
 WRITING = ("rewrite", "combine", "translate", "seed")
@@ -66,6 +59,8 @@ TUNABLES = {
 }
 PER_MESSAGE = 8.0
 """Tokens that a provider's own form adds to a message."""
+PER_BLOCK = 40.0
+"""Tokens of the two tags around a block."""
 REPLY_LIMIT = 60_000
 """Characters of a refused reply that are shown to the model again."""
 
@@ -98,9 +93,13 @@ class Subject:
     title: str
     second: Evaluated | None = None
 
+    @property
+    def programs(self) -> tuple[Evaluated, ...]:
+        return (self.first,) if self.second is None else (self.first, self.second)
+
 
 class PromptBuilder:
-    """Builds prompts of one run. Holds compiled templates and nothing that changes."""
+    """Builds prompts of one run. Holds compiled templates and nothing that changes; threads may share it."""
 
     def __init__(self, brief: Brief, secret: bytes, token_budget: int, templates_dir: Path | None = None) -> None:
         """ProposalError for a backend without a page, a secret that is too short, or a wrong template of the user's."""
@@ -110,39 +109,36 @@ class PromptBuilder:
             raise ProposalError(f"the prompt's token budget must be above 0, found {token_budget}")
         self.brief, self.token_budget = brief, token_budget
         self._secret = secret
-        self._texts, self._templates = _load(templates_dir)
         self._run_mark = make_fence(secret, "run").mark
-        self._system = self._make_system()
-        self._system_tokens = estimate_tokens(self._system) + PER_MESSAGE
+        self.pages = Pages(templates_dir)
+        self.system = self._make_system()
+        self.system_tokens = estimate_tokens(self.system) + PER_MESSAGE
 
     def build(self, operator: str, ticket: Ticket, insights: Sequence[str] = ()) -> Prompt:
         """The prompt of one ticket; ProposalError where what must not be left out passes the budget."""
-        if operator not in (*EDITING, *WRITING):
-            raise ProposalError(f"unknown operator {operator!r}: expected one of {', '.join((*EDITING, *WRITING))}")
-        fence = make_fence(self._secret, ticket.number, (self._run_mark,))
-        subject = self._subject(operator, ticket)
-        self._check_size(subject)
-        before, after = self._fixed(operator, ticket, subject, fence)
-        fixed = self._system_tokens + PER_MESSAGE + sum(map(estimate_tokens, (*before, *after)))
-        if fixed > self.token_budget:
-            raise self._too_small(fixed, operator, ticket)
-        middle, dropped = self._optional(operator, ticket, insights, subject, fence, self.token_budget - fixed)
+        fence, subject = self.fence(ticket.number), self.subject(operator, ticket)
+        before = [self.pages.render("parts/opening", mark=fence.mark), *self._programs(subject, fence)]
+        after = [self.task(operator, ticket, subject), self._form(operator, subject)]
+        fixed = self.system_tokens + PER_MESSAGE + sum(map(estimate_tokens, (*before, *after)))
+        room = self.room(fixed, operator, ticket)
+        kept, dropped = self._kept(self._optional(ticket, insights, subject, fence), room)
+        middle = [self._section(section, fence) for section in kept if section.items]
         text = "\n\n".join((*before, *middle, *after))
         return Prompt(
-            messages=(Message("system", self._system), Message("user", text)),
+            messages=(Message("system", self.system), Message("user", text)),
             version=self.version(operator),
-            tokens=math.ceil(self._system_tokens + PER_MESSAGE + estimate_tokens(text)),
+            tokens=math.ceil(self.system_tokens + PER_MESSAGE + estimate_tokens(text)),
             dropped=dropped,
             operator=operator,
             number=ticket.number,
-            parent_ids=tuple(one.candidate.id for one in _programs(subject)),
+            parent_ids=tuple(one.candidate.id for one in subject.programs) if subject else (),
             source=subject.first.candidate.source if subject else "",
         )
 
     def follow_up(self, prompt: Prompt, reply_text: str, reason: str) -> tuple[Message, ...]:
         """The whole conversation for the second turn: the prompt, the model's answer, why it could not be used."""
-        fence = make_fence(self._secret, prompt.number, (self._run_mark,))
-        told = self._render(
+        fence = self.fence(prompt.number)
+        told = self.pages.render(
             "parts/follow_up",
             mark=fence.mark,
             reason=fence.block("reason", reason, 2 * sections.LOG_LIMIT),
@@ -153,12 +149,25 @@ class PromptBuilder:
 
     def version(self, operator: str) -> str:
         """Hex digest of the templates that prompts of `operator` are made of."""
-        return _digest(self._texts, (operator, f"backends/{self.brief.backend}", *(f"parts/{name}" for name in PARTS)))
+        return self.pages.digest((operator, f"backends/{self.brief.backend}", *(f"parts/{name}" for name in PARTS)))
+
+    def fence(self, number: int) -> Fence:
+        """The fence of a ticket; the mark of the system message is struck out too."""
+        return make_fence(self._secret, number, (self._run_mark,))
+
+    def room(self, fixed: float, operator: str, ticket: Ticket) -> float:
+        """Tokens left for what may be left out; ProposalError where there are none."""
+        if fixed > self.token_budget:
+            raise ProposalError(
+                f"the {operator} prompt of ticket {ticket.number} needs about {math.ceil(fixed):,} tokens for problem, "
+                f"program and task alone, the budget is {self.token_budget:,}; raise the token budget"
+            )
+        return self.token_budget - fixed
 
     def _make_system(self) -> str:
         brief = self.brief
         fence = make_fence(self._secret, "run")
-        return self._render(
+        return self.pages.render(
             "parts/system",
             language=BACKENDS[brief.backend],
             device_name=brief.device_name,
@@ -171,11 +180,24 @@ class PromptBuilder:
             facts=fact_lines(brief),
             baselines=baseline_lines(brief),
             floor=floor_line(brief),
-            page=self._render(f"backends/{brief.backend}"),
+            page=self.pages.render(f"backends/{brief.backend}"),
         )
 
-    def _subject(self, operator: str, ticket: Ticket) -> Subject | None:
-        """What the operator works on; ProposalError where the ticket has none."""
+    def subject(self, operator: str, ticket: Ticket) -> Subject | None:
+        """What the operator works on, None for `seed`; ProposalError where the ticket has none, or one too long."""
+        if operator not in (*EDITING, *WRITING):
+            raise ProposalError(f"unknown operator {operator!r}: expected one of {', '.join((*EDITING, *WRITING))}")
+        found = self._find(operator, ticket)
+        for one in found.programs if found else ():
+            length = len(one.candidate.source)
+            if length > sections.SOURCE_LIMIT or fewest_tokens(one.candidate.source) > self.token_budget:
+                raise ProposalError(
+                    f"candidate {one.candidate.id} has {length:,} characters: it does not fit into the token budget of "
+                    f"{self.token_budget:,}; raise the budget or choose another parent"
+                )
+        return found
+
+    def _find(self, operator: str, ticket: Ticket) -> Subject | None:
         if operator == "seed":
             return None
         if operator == "repair":
@@ -190,40 +212,26 @@ class PromptBuilder:
             return Subject(ticket.parent, "The first program", second)
         return Subject(ticket.parent, "The program to change")
 
-    def _check_size(self, subject: Subject | None) -> None:
-        """ProposalError for a source that is too long, before anything is done with its text."""
-        for one in _programs(subject):
-            length = len(one.candidate.source)
-            if length > sections.SOURCE_LIMIT or fewest_tokens(one.candidate.source) > self.token_budget:
-                raise ProposalError(
-                    f"candidate {one.candidate.id} has {length:,} characters: it does not fit into the token budget of "
-                    f"{self.token_budget:,}; raise the budget or choose another parent"
-                )
+    def task(self, operator: str, ticket: Ticket, subject: Subject | None) -> str:
+        """The operator's own page."""
+        first, second = subject and subject.first, subject and subject.second
+        return self.pages.render(
+            operator,
+            first=shown_name(first) if first else "",
+            second=shown_name(second) if second else "",
+            verdict=str(first.evaluation.verdict) if first else "",
+            origin=BACKENDS.get(first.candidate.backend, "another language") if first else "",
+            language=BACKENDS[self.brief.backend],
+            known=bool(ticket.parent.evaluation.is_correct or ticket.inspirations),
+        )
 
-    def _fixed(
-        self, operator: str, ticket: Ticket, subject: Subject | None, fence: Fence
-    ) -> tuple[list[str], list[str]]:
-        """What is never left out: (opening and programs, task and form of the answer)."""
-        before = [self._render("parts/opening", mark=fence.mark)]
-        if subject is not None:
-            before.append(self._program(subject.first, subject.title, fence))
-        if subject is not None and subject.second is not None:
-            before.append(self._program(subject.second, "The second program", fence))
-        rationale = self._render("parts/rationale", tunables=TUNABLES[self.brief.backend])
-        if operator in EDITING and subject is not None:
-            source = subject.first.candidate.source
-            form = self._render(
-                "parts/edits",
-                title=f"program {shown_name(subject.first)}",
-                regions="EVOLVE-BLOCK-START" in source,
-                rationale=rationale,
-            )
-        else:
-            form = self._render("parts/program", rationale=rationale)
-        return before, [self._render(operator, **self._task(ticket, subject)), form]
+    def rationale(self) -> str:
+        """The request for tunables and for one line of reasons."""
+        return self.pages.render("parts/rationale", tunables=TUNABLES[self.brief.backend])
 
-    def _program(self, one: Evaluated, title: str, fence: Fence) -> str:
-        return self._render(
+    def program(self, one: Evaluated, title: str, fence: Fence) -> str:
+        """A program with its figures, what bounds it, and the judge's words."""
+        return self.pages.render(
             "parts/parent",
             title=f"{title}: {shown_name(one)}",
             figures=figures(one.evaluation, self.brief),
@@ -232,139 +240,73 @@ class PromptBuilder:
             source=sections.program(one, fence),
         )
 
-    def _task(self, ticket: Ticket, subject: Subject | None) -> dict[str, Any]:
-        """What an operator's own page may name."""
-        first, second = subject and subject.first, subject and subject.second
-        return {
-            "first": shown_name(first) if first else "",
-            "second": shown_name(second) if second else "",
-            "verdict": str(first.evaluation.verdict) if first else "",
-            "origin": BACKENDS.get(first.candidate.backend, "another language") if first else "",
-            "language": BACKENDS[self.brief.backend],
-            "known": bool(ticket.parent.evaluation.is_correct or ticket.inspirations),
-        }
+    def _programs(self, subject: Subject | None, fence: Fence) -> list[str]:
+        titles = (subject.title, "The second program") if subject else ()
+        return [
+            self.program(one, title, fence)
+            for one, title in zip(subject.programs if subject else (), titles, strict=False)
+        ]
 
-    def _optional(
-        self,
-        operator: str,
-        ticket: Ticket,
-        insights: Sequence[str],
-        subject: Subject | None,
-        fence: Fence,
-        room: float,
-    ) -> tuple[list[str], tuple[str, ...]]:
-        """(parts that fit into `room` tokens in the order of the message, what was left out)."""
-        shown = _programs(subject)
-        found = {
-            "profile": sections.profile(subject.first, fence) if subject else Section("profile", ()),
-            "failures": sections.failures(ticket, fence, shown),
-            "siblings": sections.siblings(ticket, fence, shown) if subject else Section("siblings", ()),
-            "insights": sections.insights(insights, fence),
-            "elites": sections.elites(ticket, fence, self.brief, shown)
-            if subject
-            else sections.known_approaches(ticket, fence, self.brief),
-        }
-        kept, dropped = {}, []
-        for name in KEPT_FIRST:
-            kept[name], room = self._take(found[name], fence, room)
-            left_out = len(found[name].items) - len(kept[name])
-            if left_out:
-                dropped.append(f"{name}: {left_out} of {len(found[name].items)}")
-                room = 0.0  # so that nothing which is dropped earlier is kept instead
-        parts = [self._section(name, items, fence) for name in found if (items := kept[name])]
-        return parts, tuple(dropped)
-
-    def _take(self, section: Section, fence: Fence, room: float) -> tuple[tuple[str, ...], float]:
-        """(the section's first items that fit, the room that they leave)."""
-        if not section.items:
-            return (), room
-        left = room - estimate_tokens(self._texts[f"parts/{section.name}"]) - estimate_tokens(fence.block("", "", 9))
-        for index, item in enumerate(section.items):
-            cost = estimate_tokens(item) + 1
-            if cost > left:
-                return section.items[:index], left if index else room
-            left -= cost
-        return section.items, left
-
-    def _section(self, name: str, items: Sequence[str], fence: Fence) -> str:
-        if name in ("profile", "elites"):
-            return self._render(f"parts/{name}", items=items)
-        return self._render(f"parts/{name}", block=fence.rows(name, items))
-
-    def _render(self, name: str, **values: Any) -> str:
-        from jinja2 import TemplateError
-
-        try:
-            return self._templates[name].render(values).strip()
-        except TemplateError as error:
-            raise ProposalError(f"the template {name}.md cannot be filled in: {error}") from error
-
-    def _too_small(self, fixed: float, operator: str, ticket: Ticket) -> ProposalError:
-        return ProposalError(
-            f"the {operator} prompt of ticket {ticket.number} needs about {math.ceil(fixed):,} tokens for problem, "
-            f"program and task alone, the budget is {self.token_budget:,}; raise the token budget"
+    def _form(self, operator: str, subject: Subject | None) -> str:
+        if operator not in EDITING or subject is None:
+            return self.pages.render("parts/program", rationale=self.rationale())
+        return self.pages.render(
+            "parts/edits",
+            title=f"program {shown_name(subject.first)}",
+            regions="EVOLVE-BLOCK-START" in subject.first.candidate.source,
+            rationale=self.rationale(),
         )
 
+    def _optional(
+        self, ticket: Ticket, insights: Sequence[str], subject: Subject | None, fence: Fence
+    ) -> tuple[Section, ...]:
+        """What may be left out, in the order of the message."""
+        if subject is None:
+            known = sections.known_approaches(ticket, fence, self.brief)
+            return sections.failures(ticket, fence, ()), sections.insights(insights, fence), known
+        shown = subject.programs
+        return (
+            sections.profile(subject.first, fence),
+            sections.failures(ticket, fence, shown),
+            sections.siblings(ticket, fence, shown),
+            sections.insights(insights, fence),
+            sections.elites(ticket, fence, self.brief, shown),
+        )
 
-def _programs(subject: Subject | None) -> tuple[Evaluated, ...]:
-    if subject is None:
-        return ()
-    return (subject.first,) if subject.second is None else (subject.first, subject.second)
+    def _kept(self, found: Sequence[Section], room: float) -> tuple[list[Section], tuple[str, ...]]:
+        costs = {name: self.pages.cost(f"parts/{name}") + PER_BLOCK for name in KEPT_FIRST}
+        return keep(found, costs, room)
+
+    def _section(self, section: Section, fence: Fence) -> str:
+        if section.name in ("profile", "elites"):
+            return self.pages.render(f"parts/{section.name}", items=section.items)
+        return self.pages.render(f"parts/{section.name}", block=fence.rows(section.name, section.items))
+
+
+def keep(found: Sequence[Section], costs: Mapping[str, float], room: float) -> tuple[list[Section], tuple[str, ...]]:
+    """(the sections with the items that fit into `room` tokens, what was left out), in the documented order of dropping.
+
+    `costs`: what a section costs beside its items. Where an item does not fit, nothing that is dropped earlier is kept.
+    """
+    kept: dict[str, Section] = {}
+    dropped = []
+    for section in sorted(found, key=lambda section: KEPT_FIRST.index(section.name)):
+        left = room - costs[section.name]
+        count = 0
+        for item in section.items:
+            left -= estimate_tokens(item) + 1
+            if left < 0:
+                break
+            count += 1
+            room = left
+        kept[section.name] = Section(section.name, section.items[:count])
+        if count < len(section.items):
+            dropped.append(f"{section.name}: {len(section.items) - count} of {len(section.items)}")
+            room = 0.0
+    return [kept[section.name] for section in found], tuple(dropped)
 
 
 def _need(one: Evaluated | None, operator: str, ticket: Ticket, what: str) -> Evaluated:
     if one is None:
         raise ProposalError(f"{operator} needs {what}; ticket {ticket.number} shows none")
     return one
-
-
-def _digest(texts: dict[str, str], names: Sequence[str]) -> str:
-    parts = "".join(f"{name}\0{texts[name]}\0" for name in sorted(names))
-    return hashlib.sha256(parts.encode()).hexdigest()
-
-
-def _load(templates_dir: Path | None) -> tuple[dict[str, str], dict[str, Template]]:
-    """(texts, compiled templates) by name without `.md`; the user's folder goes before ours."""
-    texts = {path.relative_to(TEMPLATES).with_suffix("").as_posix(): path.read_text("utf-8") for path in _pages()}
-    if templates_dir is not None:
-        texts |= _of_user(templates_dir, texts)
-    environment = _environment()
-    return texts, {name: _compiled(environment, name, text) for name, text in texts.items()}
-
-
-@functools.cache
-def _pages() -> tuple[Path, ...]:
-    return tuple(sorted(TEMPLATES.rglob("*.md")))
-
-
-def _environment() -> Environment:
-    from jinja2 import Environment, StrictUndefined
-
-    return Environment(undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True)
-
-
-def _compiled(environment: Environment, name: str, text: str) -> Template:
-    from jinja2 import TemplateSyntaxError
-
-    try:
-        return environment.from_string(text)
-    except TemplateSyntaxError as error:
-        raise ProposalError(f"the template {name}.md is wrong in line {error.lineno}: {error.message}") from error
-
-
-def _of_user(folder: Path, ours: dict[str, str]) -> dict[str, str]:
-    """The templates of a user's folder; ProposalError for a folder that is not there or a name that is not ours."""
-    if not folder.is_dir():
-        raise ProposalError(f"the template folder {folder} does not exist; make it or leave the option out")
-    found = {}
-    for path in sorted(folder.rglob("*.md")):
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        if name not in ours:
-            close = difflib.get_close_matches(name, list(ours), n=1)
-            hint = f"; did you mean {close[0]}.md?" if close else f"; there are {', '.join(sorted(ours))}"
-            raise ProposalError(f"{path} is no template of ours{hint}")
-        try:
-            found[name] = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ProposalError(f"the template {path} cannot be read: {error}") from error
-    return found

@@ -41,9 +41,8 @@ def shown_name(one: Evaluated) -> str:
 
 def failed_program(ticket: Ticket) -> Evaluated | None:
     """What `repair` repairs: the ticket's failed program, its parent if that failed, or the last failed relative."""
-    failed: Evaluated | None = getattr(ticket, "failed", None)
-    if failed is not None:
-        return failed
+    if ticket.failed is not None:
+        return ticket.failed
     return next((one for one in (ticket.parent, *reversed(ticket.lineage)) if _is_failed(one)), None)
 
 

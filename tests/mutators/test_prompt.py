@@ -36,7 +36,8 @@ from islands.candidate import Ticket
 from mutators.brief import quantity
 from mutators.fence import make_fence
 from mutators.figures import figures, limits
-from mutators.prompt import BACKENDS, EDITING, TEMPLATES, WRITING, PromptBuilder
+from mutators.pages import TEMPLATES
+from mutators.prompt import BACKENDS, EDITING, WRITING, PromptBuilder
 from mutators.proposal import ProposalError
 from mutators.sections import NOT_AT_FAULT, second_parent
 from mutators.source import parse_source
