@@ -241,10 +241,11 @@ def choose(reply: Reply, space: Space, ticket: Ticket) -> Values | Refusal:
 def narrowed(space: Space, reply: Reply) -> Space:
     """The space without one value of a refused reply, of the tunable that has most left: small models repeat theirs."""
     found = find_object(reply.text) or {}
-    named = [name for name, left in space.open.items() if len(left) > 1 and word_of(found.get(name)) in left]
+    named = [name for name in found.keys() & space.open if len(space.open[name]) > 1]
+    named = [name for name in named if word_of(found[name]) in space.open[name]]
     if not named:
         return space
-    name = max(named, key=lambda one: len(space.open[one]))
+    name = max(named, key=lambda one: (len(space.open[one]), one))
     left = tuple(choice for choice in space.open[name] if choice != word_of(found[name]))
     return dataclasses.replace(space, open={**space.open, name: left})
 

