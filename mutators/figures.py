@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fitness.evaluation import Evaluation
+from fitness.evaluation import Evaluation, Verdict
 from mutators.brief import Brief, binary, ms, number, scaled
 
 NEAR_FLOOR, BUSY_PERCENT, IDLE_SHARE = 0.8, 60.0, 0.25
@@ -62,7 +62,9 @@ GPU_FIGURES = (
 
 def figures(evaluation: Evaluation, brief: Brief) -> list[str]:
     """The verdict, times, errors and features of a program, one line each, the most telling first."""
-    lines = [f"verdict: {evaluation.verdict}"]
+    lines = (
+        [f"verdict: {evaluation.verdict}"] if evaluation.verdict is not Verdict.NO_VERDICT else ["not measured here"]
+    )
     if evaluation.kernel_ms is not None and evaluation.speedup is not None:
         lines.append(_time(evaluation))
         lines += _floor(evaluation, brief)

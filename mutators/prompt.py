@@ -241,11 +241,10 @@ class PromptBuilder:
         )
 
     def _programs(self, subject: Subject | None, fence: Fence) -> list[str]:
-        titles = (subject.title, "The second program") if subject else ()
-        return [
-            self.program(one, title, fence)
-            for one, title in zip(subject.programs if subject else (), titles, strict=False)
-        ]
+        if subject is None:
+            return []
+        titles = (subject.title, "The second program")
+        return [self.program(one, title, fence) for one, title in zip(subject.programs, titles, strict=False)]
 
     def _form(self, operator: str, subject: Subject | None) -> str:
         if operator not in EDITING or subject is None:
@@ -284,7 +283,7 @@ class PromptBuilder:
 
 
 def keep(found: Sequence[Section], costs: Mapping[str, float], room: float) -> tuple[list[Section], tuple[str, ...]]:
-    """(the sections with the items that fit into `room` tokens, what was left out), in the documented order of dropping.
+    """(the sections with the items that fit into `room` tokens, what was left out), in the order of dropping above.
 
     `costs`: what a section costs beside its items. Where an item does not fit, nothing that is dropped earlier is kept.
     """

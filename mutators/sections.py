@@ -84,39 +84,50 @@ def profile(one: Evaluated, fence: Fence) -> Section:
 
 
 def failures(ticket: Ticket, fence: Fence, but: Sequence[Evaluated]) -> Section:
-    """Failed relatives with different reasons, the latest first, one line each; older ones in fewer words."""
-    lines: list[str] = []
-    seen: set[tuple[str, str]] = set()
-    for one in _others(reversed(ticket.lineage), but):
-        if not _is_failed(one):
-            continue
-        evaluation = one.evaluation
-        key = (evaluation.verdict, re.sub(r"\d+", "#", evaluation.reason[:REASON_LIMIT]))
-        if key in seen:
-            continue
-        seen.add(key)
-        room = max(LEAST_REASON, REASON_LIMIT >> len(lines))
-        lines.append(
-            f"{shown_name(one)} {evaluation.verdict}: {fence.line(evaluation.reason, room)}{_tried(one, fence, room)}"
-        )
-        if len(lines) == MOST_FAILURES:
-            break
+    """Failed relatives in a line each, the latest first; older ones in fewer words."""
+    lines = []
+    for age, one in enumerate(failed_relatives(ticket, but)):
+        room = max(LEAST_REASON, REASON_LIMIT >> age)
+        reason = fence.line(one.evaluation.reason, room)
+        lines.append(f"{shown_name(one)} {one.evaluation.verdict}: {reason}{_tried(one, fence, room)}")
     return Section("failures", tuple(lines))
 
 
+def failed_relatives(ticket: Ticket, but: Sequence[Evaluated]) -> list[Evaluated]:
+    """The latest failed relatives with different reasons; numbers make no difference."""
+    found: list[Evaluated] = []
+    seen: set[tuple[str, str]] = set()
+    for one in _others(reversed(ticket.lineage), but):
+        key = (one.evaluation.verdict, re.sub(r"\d+", "#", one.evaluation.reason[:REASON_LIMIT]))
+        if _is_failed(one) and key not in seen and len(found) < MOST_FAILURES:
+            seen.add(key)
+            found.append(one)
+    return found
+
+
 def siblings(ticket: Ticket, fence: Fence, but: Sequence[Evaluated]) -> Section:
-    """Timed relatives: what was changed and what it gave; the subject's own children first, then the latest."""
-    times = {one.candidate.id: one.evaluation.kernel_ms for one in (*ticket.lineage, ticket.parent)}
+    """Timed relatives in a line each: what was changed and what it gave."""
+    lines = []
+    for one in timed_relatives(ticket, but):
+        gave = f" ({found})" if (found := gain(one, ticket)) else ""
+        lines.append(
+            f"{shown_name(one)} {ms(one.evaluation.kernel_ms or 0.0)}{gave}{_tried(one, fence, RATIONALE_LIMIT)}"
+        )
+    return Section("siblings", tuple(lines))
+
+
+def timed_relatives(ticket: Ticket, but: Sequence[Evaluated]) -> list[Evaluated]:
+    """Relatives with a time: the children of the programs shown first, then the latest."""
     parents = {one.candidate.id for one in but}
     timed = [one for one in _others(reversed(ticket.lineage), but) if one.evaluation.kernel_ms is not None]
-    timed.sort(key=lambda one: parents.isdisjoint(one.candidate.parent_ids))
-    lines = []
-    for one in timed[:MOST_SIBLINGS]:
-        own_ms = one.evaluation.kernel_ms or 0.0
-        before_ms = next((known for key in one.candidate.parent_ids if (known := times.get(key))), None)
-        gave = f" ({own_ms / before_ms:.3g}x of what it changed)" if before_ms else ""
-        lines.append(f"{shown_name(one)} {ms(own_ms)}{gave}{_tried(one, fence, RATIONALE_LIMIT)}")
-    return Section("siblings", tuple(lines))
+    return sorted(timed, key=lambda one: parents.isdisjoint(one.candidate.parent_ids))[:MOST_SIBLINGS]
+
+
+def gain(one: Evaluated, ticket: Ticket) -> str:
+    """`0.93x of what it changed`: its time over its first known parent's; empty where neither is known."""
+    before = next((known for key in one.candidate.parent_ids if (known := _time_of(key, ticket))), None)
+    own = one.evaluation.kernel_ms
+    return f"{own / before:.3g}x of what it changed" if own and before else ""
 
 
 def insights(texts: Sequence[str], fence: Fence) -> Section:
@@ -125,18 +136,29 @@ def insights(texts: Sequence[str], fence: Fence) -> Section:
 
 
 def elites(ticket: Ticket, fence: Fence, brief: Brief, but: Sequence[Evaluated]) -> Section:
-    """The best programs of different structures with their sources; sources beyond ELITE_LIMIT teach too little."""
-    items: list[str] = []
+    """The best programs of different structures with their sources."""
+    return Section(
+        "elites",
+        tuple(
+            f"{shown_name(one)}: {summary(one.evaluation, brief)}\n\n{program(one, fence)}"
+            for one in distinct_elites(ticket, but)
+        ),
+    )
+
+
+def distinct_elites(ticket: Ticket, but: Sequence[Evaluated]) -> list[Evaluated]:
+    """The best inspirations that differ in more than tunables; sources beyond ELITE_LIMIT teach too little."""
+    found: list[Evaluated] = []
     seen = {_form(one.candidate.source) for one in but}
     for one in _others(ticket.inspirations, but):
         source = one.candidate.source
-        if len(items) == MOST_ELITES:
+        if len(found) == MOST_ELITES:
             break
         if len(source) > ELITE_LIMIT or not one.evaluation.is_correct or (form := _form(source)) in seen:
             continue
         seen.add(form)
-        items.append(f"{shown_name(one)}: {summary(one.evaluation, brief)}\n\n{program(one, fence)}")
-    return Section("elites", tuple(items))
+        found.append(one)
+    return found
 
 
 def known_approaches(ticket: Ticket, fence: Fence, brief: Brief) -> Section:
@@ -161,6 +183,11 @@ def _others(members: Iterable[Evaluated], but: Sequence[Evaluated]) -> Iterator[
 def _form(source: str) -> str:
     """A source without its tunables' lines: 30 times faster than `tunables.structure`, and as good for comparing."""
     return "\n".join(line for line in source.split("\n") if "tune:" not in line)
+
+
+def _time_of(candidate_id: str, ticket: Ticket) -> float | None:
+    members = (ticket.parent, *ticket.lineage)
+    return next((one.evaluation.kernel_ms for one in members if one.candidate.id == candidate_id), None)
 
 
 def _is_failed(one: Evaluated) -> bool:
