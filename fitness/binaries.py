@@ -21,16 +21,11 @@ FILE_BYTES = 64 << 20
 EM_CUDA = 190
 PT_LOAD, PT_NOTE = 1, 4
 SHT_NOTE, SHT_NOBITS = 7, 8
-SHN_XINDEX = 0xFFFF
 
 _HEADER = struct.Struct("<4sBBB9xHHIQQQIHHHHHH")  # 64-bit little-endian ELF: elf(5), Elf64_Ehdr
 _SEGMENT = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
 _SECTIONS_PLACE = ((40, 48), (58, 64))  # e_shoff; e_shentsize, e_shnum, e_shstrndx: they move with local names
-
-MODULE_ID = "__nv_module_id"
-"""Section in which nvcc names the file that was compiled, by a hash of its text."""
-MODULE_ID_BYTES = 64
 
 FOR_DEBUGGERS = (".debug", ".nv_debug", ".rela.debug", ".rela.nv_debug", ".rel.debug", ".rel.nv_debug")
 
@@ -46,16 +41,19 @@ class _Section:
     """Address, link, info, alignment, size of an entry."""
 
 
-def binary_sha256(folder: str | Path) -> str:
+def binary_sha256(folder: str) -> str:
     """Hex digest over the code that the build in `folder` (Artifact.folder) compiled ahead.
 
-    Empty where nothing was compiled, where a part is left to the first call on the device, where two extensions or two
-    kernels have one name (which of them runs where cannot be told from here), and where a file is no ELF.
+    Empty for a failed build (which has no folder), where nothing was compiled, where a part is left to the first call
+    on the device, where two extensions or two kernels have one name (which of them runs where cannot be told from
+    here), and where a file is no ELF.
     """
+    if not folder:
+        return ""
     products = Path(folder) / "products"
     try:
         found = {**_extensions(products), **_kernels(products / "triton")}
-    except (ValueError, OSError, struct.error, KeyError, TypeError, AttributeError):
+    except (ValueError, OSError, struct.error, KeyError, RecursionError):
         return ""
     return hashlib.sha256(json.dumps(sorted(found.items())).encode()).hexdigest() if found else ""
 
@@ -78,11 +76,6 @@ def _mapped(elf: bytes) -> Iterator[bytes]:
     segments = [_SEGMENT.unpack_from(elf, start + index * size) for index in range(count)]
     blank = [*_SECTIONS_PLACE]
     blank += [(offset, offset + length) for kind, _, offset, _, _, length, _, _ in segments if kind == PT_NOTE]
-    blank += [
-        (one.offset, one.offset + one.size)
-        for one in _sections(elf)
-        if one.name == MODULE_ID and one.size <= MODULE_ID_BYTES
-    ]
     for begin, end in blank:
         end = min(end, len(content))
         content[begin:end] = bytes(max(0, end - begin))
@@ -125,6 +118,8 @@ def _extensions(products: Path) -> dict[str, str]:
         if report.parent.name == "triton":
             continue
         name = str(_object(report)["name"])
+        if "/" in name:
+            raise ValueError(f"an extension's name must be no path, found {name!r}")
         library = report.parent / f"{name}.so"
         rebuilt = report.parent / f"{name}.rebuilt.so"
         if name in found:

@@ -192,8 +192,8 @@ def _is_torchs(nodes: Sequence[ast.AST]) -> bool:
     for node in nodes:
         if _is_load(node) and id(node) not in called:
             return False
-        if isinstance(node, ast.alias) and LOAD in (node.name, node.asname) and node.asname not in (None, LOAD):
-            return False
+        if isinstance(node, ast.alias) and (node.name == LOAD) != ((node.asname or node.name) == LOAD):
+            return False  # imported under another name, or another thing under this one
         if LOAD in (getattr(node, "name", ""), getattr(node, "arg", "")) and not isinstance(node, ast.alias):
             return False
     return True

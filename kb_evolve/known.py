@@ -1,4 +1,4 @@
-"""What a run has seen: to recognise a program that comes again."""
+"""What a run has seen: to recognise a program that comes again, by its source before a build, by its binaries after."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 
 from fitness.evaluation import Evaluation
 from islands.candidate import Candidate
-from islands.novelty import fingerprint
+from islands.novelty import fingerprint, host
+
+BINARY = "binary_sha256"
+"""Feature of an evaluation: the hash of what the build compiled (fitness/binaries.py)."""
 
 
 @dataclass(slots=True)
@@ -14,20 +17,41 @@ class Known:
     """What this run has seen, to recognise the same program again."""
 
     programs: dict[tuple[int, str], str] = field(default_factory=dict)
-    """(island, fingerprint) -> candidate id."""
+    """(island, fingerprint) -> id of the first candidate."""
+    builds: dict[tuple[int | None, str, str], str] = field(default_factory=dict)
+    """(island or None for any, host, binary_sha256) -> id of the first candidate."""
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     """source_sha256 -> evaluation told in this run, unless that was no verdict."""
     told: dict[str, Evaluation] = field(default_factory=dict)
     """candidate id -> evaluation."""
     generations: dict[str, int] = field(default_factory=dict)
     numbers: set[int] = field(default_factory=set)
+    _fingerprints: dict[str, str] = field(default_factory=dict)
+    """source_sha256 -> fingerprint, of candidates: every island's seed is the same source."""
 
     def add(self, candidate: Candidate) -> None:
         """Remembers a candidate that is in the store."""
-        self.programs.setdefault((candidate.island, fingerprint(candidate.source)), candidate.id)
+        sha256 = candidate.source_sha256
+        if sha256 not in self._fingerprints:
+            self._fingerprints[sha256] = fingerprint(candidate.source)
+        self.programs.setdefault((candidate.island, self._fingerprints[sha256]), candidate.id)
         self.generations[candidate.id] = candidate.generation
         self.numbers.add(candidate.number)
 
     def name_of(self, island: int, source: str) -> str | None:
         """The id of the island's candidate with the same program; None for a new one."""
         return self.programs.get((island, fingerprint(source)))
+
+    def add_build(self, candidate: Candidate, binary_sha256: str) -> None:
+        """Remembers what a candidate's build compiled; nothing where that is not known (an empty hash)."""
+        if binary_sha256:
+            outside = host(candidate.source)
+            for island in (candidate.island, None):
+                self.builds.setdefault((island, outside, binary_sha256), candidate.id)
+
+    def name_of_binary(self, island: int | None, source: str, binary_sha256: str) -> str | None:
+        """The id of the island's, or for None of any island's, candidate that compiles to the same program.
+
+        The Python around the binaries counts too: the same library called with other arguments is another program.
+        """
+        return self.builds.get((island, host(source), binary_sha256)) if binary_sha256 else None
