@@ -1,7 +1,7 @@
 """Which arm gets a ticket: a fold over what each one's proposals brought and cost.
 
 An arm is what can be chosen: a mutator, or an operator with one model (`diff@openai/gpt-5`). A *try* is one question
-put to an arm that can be judged: an evaluated candidate, or an answer without use that something was spent on.
+put to an arm that can be judged: an evaluated candidate, or a model's answer without use.
 
     gain    log(parent's kernel_ms / child's kernel_ms) of a correct, faster child, else 0
     cost    cost_usd + device_s * usd_per_device_hour / 3600 + compile_s * usd_per_build_hour / 3600   [USD]
@@ -246,17 +246,17 @@ class Chooser:
         """Counts what a question of ticket `number` cost; several arms may be asked for one ticket.
 
         `candidate`: only the money, the try comes with `tell`; `lost`: only the money, the run was stopped. Any other
-        outcome (`duplicate`, `refused`, `error`) is a try without gain if the arm broke or something was spent on it;
-        else the arm has only said that the ticket does not suit it, and nothing is counted. A try for nothing (a
-        server that does not answer, a model without a price) costs as much as the arm's other tries do, or an arm
-        that never answers would look cheap. An unknown price counts as 0: such an arm is chosen by the device time
-        that it needs.
+        outcome (`duplicate`, `refused`, `error`) is a try without gain if the arm broke, has a model or spent
+        something; else a mutator has only said that the ticket does not suit it, the next one's turn came, and
+        nothing is counted. A try for nothing (a server that does not answer, a model without a price) costs as much
+        as the arm's other tries do, or an arm that never answers would look cheap. An unknown price counts as 0: such
+        an arm is chosen by the device time that it needs.
         """
         credit = self.credits.get(arm)
         if credit is None:
             return
         self.latest = max(self.latest, number)
-        is_barren = outcome not in ("candidate", "lost") and (outcome == "error" or _is_spent(usage))
+        is_barren = outcome not in ("candidate", "lost") and (outcome == "error" or "@" in arm or _is_spent(usage))
         credit.add(number, cost_usd=usage.cost_usd, tries=is_barren, paid=is_barren and usage.cost_usd > 0)
 
     def _gain(self, child: Evaluation, parent: Evaluation | None) -> float:

@@ -166,7 +166,7 @@ def test_a_candidate_is_one_try_though_its_money_and_its_evaluation_are_told_apa
 def test_a_model_that_never_answers_does_not_look_cheap():
     chooser = Chooser(arms("diff@dead", "diff@alive"))
     for number in range(20):
-        chooser.close("diff@dead", number, "refused", Usage("dead", latency_s=60.0))
+        chooser.close("diff@dead", number, "refused", Usage())
         chooser.close("diff@alive", number, "candidate", Usage("alive", 10, 10, cost_usd=0.01))
         chooser.tell(told("diff@alive", number, 0.9), PARENT)
     assert arm_shares(chooser)["diff@dead"] < 0.25
