@@ -113,7 +113,6 @@ def check_program(source: str) -> Refusal | None:
     if len(source) > MOST_CHARACTERS:
         return Refusal(f"the program has {len(source):,} characters, at most {MOST_CHARACTERS:,} are taken")
     try:
-        source.encode()
         tree = ast.parse(source)
     except UnicodeEncodeError as error:
         line = source.count("\n", 0, error.start) + 1

@@ -165,6 +165,10 @@ def test_wrong_replies_are_refused_with_the_reason(reply: str, said: str):
     assert said in refused("a\n", reply)
 
 
+def test_a_source_that_is_too_long_is_not_edited():
+    assert "at most 1,000,000 are edited" in refused("a\n" + "b" * MOST_CHARACTERS, edit_of("a", "c"))
+
+
 def test_a_banner_of_equal_signs_inside_code_is_no_marker():
     assert edited("a\n", ("a", "# =======\n========\nb")).source == "# =======\n========\nb\n"
 

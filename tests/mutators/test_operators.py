@@ -233,16 +233,15 @@ def test_insights_for_the_ticket_reach_the_prompt():
 
 def test_text_outside_regions_is_put_back_in_a_rewritten_program():
     parent = PARENT.replace(LOOP, f"// EVOLVE-BLOCK-START\n{LOOP}\n// EVOLVE-BLOCK-END")
-    model = Scripted(
-        {
-            (7, 0): program_of(parent.replace(LOOP, FASTER).replace('"-O2"', '"-Ofast"')),
-            (8, 0): program_of(NEW),
-            (8, 1): "no",
-        }
-    )
-    made = ModelOperator("rewrite", model, "m", PlainPrompts())
-    assert made.propose(a_ticket(parent=program(0, source=parent))).source == parent.replace(LOOP, FASTER)
-    assert "EVOLVE-BLOCK" in made.propose(a_ticket(8, parent=program(0, source=parent))).refusal
+    elsewhere = parent.replace('"-O2"', '"-Ofast"')
+
+    def rewritten(reply: str) -> Proposal:
+        model = Scripted({(7, 0): program_of(reply), (7, 1): "I cannot."})
+        return ModelOperator("rewrite", model, "m", PlainPrompts()).propose(a_ticket(parent=program(0, source=parent)))
+
+    assert rewritten(elsewhere.replace(LOOP, FASTER)).source == parent.replace(LOOP, FASTER)
+    assert "it changed nothing: the program is the one that was to be changed" in rewritten(elsewhere).refusal
+    assert "EVOLVE-BLOCK marker lines" in rewritten(NEW).refusal
 
 
 @pytest.mark.parametrize(
