@@ -51,14 +51,18 @@ class Tune:
         if not untried:
             size = math.prod(len(tunable.choices) for tunable in tunables)
             return refused(self.name, f"all {size} configurations of this structure were tried", ticket)
-        values, reason = self._choose(tunables, untried, self._observations(relatives), random)
+        values, reason = self._choose(tunables, untried, self._observations(tunables, relatives), random)
         return _proposal(ticket, tunables, values, reason)
 
-    def _observations(self, relatives: list[Evaluated]) -> list[Observation]:
+    def _observations(self, tunables: tuple[Tunable, ...], relatives: list[Evaluated]) -> list[Observation]:
+        """What is known of the parent's space: a model may give a relative a value outside of the choices."""
         times = [one.evaluation.kernel_ms for one in relatives if one.evaluation.kernel_ms is not None]
         failed_ms = max(times, default=1.0) * self.options.failure_factor
+        measured = [(values_of(one.candidate.source), one.evaluation.kernel_ms or failed_ms) for one in relatives]
         return [
-            Observation(values_of(one.candidate.source), one.evaluation.kernel_ms or failed_ms) for one in relatives
+            Observation(values, time_ms)
+            for values, time_ms in measured
+            if all(values.get(tunable.name) in tunable.choices for tunable in tunables)
         ]
 
     def _choose(

@@ -104,3 +104,12 @@ def test_relatives_of_another_structure_teach_nothing(ticket, evaluated):
 def test_a_present_value_outside_the_choices_is_one_more_choice(value):
     (tunable,) = find_tunables(f"constexpr int N = {value};  // tune: 16 32\n")
     assert tunable.choices == (value, "16", "32")
+
+
+def test_a_relative_whose_value_is_no_choice_teaches_nothing_and_breaks_nothing(ticket, evaluated):
+    """A model may set a value that the comment beside it does not name."""
+    inside = [evaluated(set_values(SOURCE, {"TILE": tile}), number) for number, tile in enumerate(("16", "32"), 1)]
+    inside += [evaluated(set_values(SOURCE, {"UNROLL": unroll}), number) for number, unroll in ((3, "2"), (4, "8"))]
+    outside = evaluated(set_values(SOURCE, {"TILE": "48"}), 5, 0.01)
+    alone, with_it = (Tune().propose(ticket(evaluated(SOURCE), lineage=seen)) for seen in (inside, [*inside, outside]))
+    assert alone.source is not None and with_it == alone
