@@ -27,6 +27,7 @@ CPP_TOKEN = re.compile(
     | (?P<comment>//[^\n]*|/\*.*?\*/)
     | (?P<open>/\*)
     | (?P<raw>(?:u8|[uUL])?R"(?P<fence>[^\s()\\"]{0,16})\(.*?\)(?P=fence)"\w*)
+    | (?P<openraw>(?:u8|[uUL])?R"[^\s()\\"]{0,16}\()
     | (?P<string>(?:u8|[uUL])?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')\w*)
     | (?P<newline>\n)
     | (?P<space>[ \t\f\v]+)
@@ -59,6 +60,9 @@ TUNABLE = re.compile(r"=[^=;\n]*;(?=[^\n;]*//\s*tune:)")
 TUNABLE_PYTHON = re.compile(r"=[^=#\n]*(?=#\s*tune:)")
 TUNABLE_MACRO = re.compile(r"(?<=#define)(\s+\w+)[^\n/]*(?=//\s*tune:)")
 TUNABLE_LINE = re.compile(r"^[^\n#]*#[ \t]*tune:[^\n]*", re.MULTILINE)
+
+LONGEST = 400_000
+"""Characters; longer sources count as they stand: they would take a second or more."""
 
 SILENT_FIELDS = frozenset({"ctx", "kind", "type_comment"})
 """Fields of syntax trees that follow from the rest, or that no program sees."""
@@ -109,6 +113,8 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _parts(source: str, is_host: bool) -> Sequence[str]:
+    if len(source) > LONGEST:
+        return "exact", source
     try:
         tree = ast.parse(source)
     except SyntaxError:  # no Python: if it was meant to be, then all of its readings fail alike
@@ -245,10 +251,15 @@ def _cpp_tokens(text: str) -> list[str] | None:
             spaced = True
         elif kind == "tunable":
             kept.append(" ".join(word.split()))
-        elif word in DOUBTFUL_MARKS or (in_directive and word in ("#", "##")) or (kind == "mark" and word > "~"):
+        elif _is_doubtful(kind, word, in_directive):
             return None
         else:
             kept += [" ", word] if in_directive and spaced else [word]
             in_directive = in_directive or kind == "include" or (begins_line and word == "#")
             spaced = begins_line = False
     return kept
+
+
+def _is_doubtful(kind: str | None, word: str, in_directive: bool) -> bool:
+    is_odd = kind == "openraw" or word in DOUBTFUL_MARKS or (kind == "mark" and word > "~")
+    return is_odd or (in_directive and word in ("#", "##"))

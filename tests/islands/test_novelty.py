@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from pathlib import Path
 
 import pytest
@@ -287,3 +288,26 @@ def test_skeletons_know_pythons_tunables_and_macros_too(one, other):
     assert skeleton(one) == skeleton(other)
     assert skeleton(one) != skeleton(other.replace("BLOCK", "TILE"))
     assert skeleton("x == 1  # y\n") != skeleton("x == 2  # y\n")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ['R"(', 'R"x(a', "/*", '"', "'", "#", "=;", "// tune:", "\\ ", "= # tune:", "a.", "(", "-", "[", "f'{", "9"],
+)
+def test_long_hostile_text_takes_no_longer_than_its_length_asks_for(piece):
+    """Ten times the text takes about ten times as long: a hundred times would show a search that starts again."""
+
+    def seconds(length: int) -> float:
+        text = piece * (length // len(piece))
+        started = time.process_time()
+        for one in (text, cpp(text)):
+            assert len({fingerprint(one), host(one), skeleton(one)}) >= 1
+        return time.process_time() - started
+
+    seconds(1_000)
+    assert seconds(40_000) < 40 * max(seconds(4_000), 0.004)
+
+
+def test_a_source_of_megabytes_counts_as_it_stands():
+    text = "x = 1\n" * 100_000
+    assert fingerprint(text) != fingerprint(text + "# c\n")
