@@ -15,6 +15,8 @@ import select
 import sys
 from typing import Any
 
+PROMPT_CACHE_MIB = 512
+"""For the beginnings of earlier prompts: those of a run are alike, and reading them is most of the work."""
 CHECK_S = 0.5
 """How often the parent is looked for: a copy of it may hold our standard input open."""
 
@@ -31,7 +33,7 @@ def start(options: dict[str, Any]) -> Any:
     params.n_ctx = options["context"]
     params.n_parallel = 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options["threads"]
-    params.cache_ram_mib = 0
+    params.cache_ram_mib = PROMPT_CACHE_MIB
     params.cors_origins = "http://127.0.0.1"  # no page in a browser may ask
     params.ui = False
     params.offline = True
