@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, NoReturn
 
 from mutators.dialogue import Journal, ModelError, Reply, Request
+from mutators.faults import Exchange, Fault, redact, secrets_of
 from mutators.ledger import (
     Certainty,
     Ledger,
@@ -28,7 +29,7 @@ from mutators.ledger import (
     worst_tokens,
 )
 from mutators.proposal import ProposalError, Usage
-from mutators.wire import Answer, Exchange, Fault, Wire, redact, secrets_of
+from mutators.wire import Answer, Wire
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,7 @@ RESERVED = re.compile(
     ".*fallback.*|mock_.*|cach.*|client|shared_session|callbacks|api_base|base_url|.*headers|service_tier|"
     "web_search_options|tools|functions|modalities|.*_cost_.*|.*(key|token|secret|password)"
 )
-"""Names of parameters that the client sets itself, that make a request cost more than the ledger can foresee, or that
-hold credentials, which would be recorded."""
+"""Parameters that the client sets, that cost more than the ledger can foresee, or that hold credentials."""
 POLL_S = 0.02
 
 
@@ -133,6 +133,7 @@ class Lane:
         self.requests, self.tokens = Bucket(spec.requests_per_minute), Bucket(spec.tokens_per_minute)
         self.not_before = 0.0
         """On the monotonic clock."""
+        self.has_warned = False
 
     def key(self) -> str:
         """The key, read now. Empty: litellm takes the provider's usual one. ModelError where it is not set."""
@@ -167,8 +168,7 @@ class _Talk:
     began: float = 0.0
     """When the first try began, on the monotonic clock."""
     tries: int = 0
-    is_open: bool = False
-    """Recorded as asked."""
+    is_open: bool = False  # recorded as asked
 
 
 class Client:
@@ -380,10 +380,12 @@ def _charged(talk: _Talk, answer: Answer, reservation: Reservation) -> tuple[int
     received = len(answer.text.encode()) + len(answer.reasoning.encode())
     tokens = believable(reservation, *said, received, answer.finish_reason == "length")
     if tokens[2] != "reported":
-        log.warning(
+        log.log(
+            logging.INFO if talk.lane.has_warned else logging.WARNING,
             "usage estimated model=%s prompt_tokens=%.40r completion_tokens=%.40r received_bytes=%d",
             talk.request.model, *said, received,
         )  # fmt: skip
+        talk.lane.has_warned = True  # once a run is enough: many local servers never say
     return tokens
 
 

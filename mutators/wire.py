@@ -1,4 +1,4 @@
-"""One HTTP try to a model through litellm: what was asked, what came back or went wrong, and whether it may cost.
+"""One HTTP try to a model through litellm.
 
 All requests of a Wire share one event loop in one thread and one HTTP session, which sees what litellm does not say:
 how many requests really went out, whether they left this machine, their true status, and how long the bodies are.
@@ -9,21 +9,18 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import email.utils
 import functools
 import json
 import logging
 import os
-import re
 import threading
-import time
 import warnings
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from mutators.dialogue import Kind
+from mutators.faults import Exchange, Fault, fault_of, secrets_of
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +28,11 @@ BODY_BYTES = 4 << 20
 """Longest body that is read: 1 MB of text and of reasoning, escaped, fit."""
 CODED_BODY_BYTES = 64 << 10
 """Longest compressed body, which we never ask for: it may grow a thousandfold when unpacked."""
-DETAIL_CHARS = 300
 IDLE_S = 4.0
 """Connections idle for longer are closed: servers close theirs after 5 s or more, and a request that meets
 a closing connection has an unknown outcome."""
-HOPELESS = re.compile(r"insufficient_quota|exceeded your current quota|billing_hard_limit")
-FILTERED = re.compile(r"content[ _-]?(filter|policy|management)|responsible_ai", re.IGNORECASE)
-SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)$", re.IGNORECASE)
+OWN_HANDLER = frozenset({"anthropic", "gemini", "vertex_ai", "vertex_ai_beta", "bedrock", "databricks", "huggingface"})
+"""Providers for which litellm 1.110 ignores the session that it is given, but takes an HTTP handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +46,11 @@ class Answer:
     completion_tokens: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Why a try gave no answer."""
-
-    kind: Kind
-    reason: str
-    may_retry: bool = False
-    retry_after_s: float = 0.0
-    may_be_charged: bool = False
-    """Whether the provider may have charged it all the same."""
-
-
-@dataclass(slots=True)
-class Exchange:
-    """What the HTTP session saw of one try."""
-
-    requests: int = 0
-    """HTTP requests begun: 1, more where the server redirects, 0 where the session was not used."""
-    has_left: bool = False
-    status: int = 0
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytearray = field(default_factory=bytearray)
-    is_too_long: bool = False
-    is_broken: bool = False
-    """The body ended before its time."""
-
-
 _exchange: ContextVar[Exchange] = ContextVar("kb_evolve_exchange")
 
 
 class _TooLong(Exception):
-    """A body passed its limit."""
+    pass
 
 
 @functools.cache
@@ -99,23 +67,8 @@ def load_litellm() -> Any:
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     warnings.filterwarnings("ignore", message="Pydantic serializer warnings")  # quotes the reply
+    warnings.filterwarnings("ignore", message="coroutine '.*completion' was never awaited")  # cancelled before it began
     return litellm
-
-
-def secrets_of(key: str = "") -> tuple[str, ...]:
-    """`key`, and the values of all environment variables that are named like credentials, longest first.
-
-    Shorter values than these could be words of a text.
-    """
-    values = {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 16}
-    return tuple(sorted(values | ({key} if len(key) >= 6 else set()), key=len, reverse=True))
-
-
-def redact(text: str, secrets: tuple[str, ...]) -> str:
-    """The text without any of the secrets."""
-    for secret in secrets:
-        text = text.replace(secret, "[redacted]")
-    return text
 
 
 class Wire:
@@ -127,6 +80,7 @@ class Wire:
         self._thread: threading.Thread | None = None
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._session: Any = None
+        self._handler: Any = None
         self._futures: set[concurrent.futures.Future[Answer | Fault]] = set()
         self._is_cancelled = False
 
@@ -190,15 +144,19 @@ class Wire:
         _exchange.set(exchange)
         _mark_internal()
         litellm = load_litellm()
-        self._session = self._session or _new_session()
+        if self._session is None:
+            self._session = _new_session()
+            self._handler = _new_handler(self._session)
         try:
+            if litellm.get_llm_provider(call["model"], api_base=call.get("api_base"))[1] in OWN_HANDLER:
+                call = {**call, "client": self._handler}
             async with asyncio.timeout(timeout_s):
                 response = await litellm.acompletion(
                     **call, api_key=key or None, shared_session=self._session, max_retries=0, num_retries=0
                 )
             return _answer(response)
         except Exception as error:
-            return _salvaged(exchange) or _fault(error, exchange, call["model"], timeout_s, secrets_of(key))
+            return _salvaged(exchange) or fault_of(error, exchange, call["model"], timeout_s, secrets_of(key))
         finally:
             exchange.body.clear()
 
@@ -249,6 +207,17 @@ def _new_session() -> Any:
         response_class=BoundedResponse,
         trace_configs=[trace],
     )
+
+
+def _new_handler(session: Any) -> Any:
+    """litellm's HTTP handler on our session, also when it connects anew after a failure."""
+    from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
+
+    class Handler(AsyncHTTPHandler):
+        def create_client(self, *args: Any, **options: Any) -> Any:
+            return super().create_client(*args, **{**options, "shared_session": session})
+
+    return Handler()
 
 
 class _BoundedBody:
@@ -310,78 +279,3 @@ def _salvaged(exchange: Exchange) -> Answer | None:
         _clean(text), _clean(choice["message"].get("reasoning_content")), _clean(choice.get("finish_reason"))[:40],
         counts.get("prompt_tokens"), counts.get("completion_tokens"),
     )  # fmt: skip
-
-
-def _fault(error: Exception, exchange: Exchange, model: str, timeout_s: float, secrets: tuple[str, ...]) -> Fault:
-    """What an exception means. The session's facts come first: litellm judges by words in the server's text."""
-    status = exchange.status
-    left = exchange.has_left or (not exchange.requests and _names(error, "Timeout", "ServiceUnavailable", "Internal"))
-    if exchange.is_too_long:
-        return Fault("bad_reply", f"{model} sent more than {len(exchange.body) - 1:,} bytes", may_be_charged=True)
-    if isinstance(error, TimeoutError) or (_names(error, "Timeout") and (exchange.is_broken or not status)):
-        return Fault("timeout", f"{model} gave no reply in {timeout_s:g} s", True, may_be_charged=left)
-    if exchange.is_broken:
-        return Fault("connection", f"the connection to {model} broke in the middle of the reply", True, 0.0, True)
-    detail = _detail(error, exchange, secrets)
-    if 200 <= status < 300:
-        return Fault("bad_reply", f"{model} sent a reply that is no chat completion: {detail}", may_be_charged=True)
-    if not status and (left or exchange.requests):
-        return Fault("connection", f"no connection to {model} or it broke: {detail}", True, may_be_charged=left)
-    is_filtered = _names(error, "ContentPolicy") or (status == 400 and FILTERED.search(_text(exchange)) is not None)
-    if is_filtered:
-        return Fault("content_filter", f"{model} answered {status}: {detail}")
-    reason = f"{model} answered {status}: {detail}" if status else f"{model} cannot be asked so: {detail}"
-    headers = exchange.headers or getattr(getattr(error, "response", None), "headers", None) or {}
-    return _fault_of_status(status or getattr(error, "status_code", None), reason, retry_after(headers))
-
-
-def _names(error: Exception, *words: str) -> bool:
-    return any(word in type(error).__name__ for word in words)
-
-
-def _text(exchange: Exchange) -> str:
-    return exchange.body[:20_000].decode(errors="replace")
-
-
-def _fault_of_status(status: Any, reason: str, retry_after_s: float) -> Fault:
-    """What an HTTP status means. Gateways (502, 504, 52x) do not know whether the model behind them worked."""
-    if not isinstance(status, int) or status < 400:
-        return Fault("bad_request", reason)
-    if status in (401, 402, 403):
-        return Fault("auth", reason)
-    if status == 429:
-        return Fault("rate_limit", reason, not HOPELESS.search(reason), retry_after_s)
-    if status in (408, 409) or status >= 500:
-        kind: Kind = "timeout" if status in (408, 504, 524) else "server"
-        return Fault(kind, reason, True, retry_after_s, may_be_charged=status in (502, 504) or 520 <= status < 530)
-    return Fault("bad_request", reason)
-
-
-def _detail(error: Exception, exchange: Exchange, secrets: tuple[str, ...]) -> str:
-    """The server's own words, or else the exception's: one line, without secrets, capped."""
-    text = _text(exchange)
-    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
-        found = json.loads(exchange.body)["error"]
-        code = found.get("code") if isinstance(found, dict) else None
-        words = found["message"] if isinstance(found, dict) else found
-        text = f"{words} ({code})" if code else str(words)
-    text = redact(text or f"{type(error).__name__}: {str(error)[:20_000]}", secrets)
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= DETAIL_CHARS else line[:DETAIL_CHARS] + "..."
-
-
-def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that the server asks to wait, 0 where it does not say; both forms of RFC 9110, section 10.2.3."""
-    milliseconds, text = headers.get("retry-after-ms", ""), headers.get("retry-after", "").strip()
-    try:
-        if milliseconds:
-            seconds = float(milliseconds) / 1000
-        else:
-            seconds = float(text) if re.fullmatch(r"[0-9.]+", text) else _seconds_until(text)
-    except (ValueError, TypeError, OverflowError):
-        return 0.0
-    return seconds if 0 < seconds < float("inf") else 0.0
-
-
-def _seconds_until(date: str) -> float:
-    return email.utils.parsedate_to_datetime(date).timestamp() - time.time() if date else 0.0

@@ -60,7 +60,7 @@ class OpenAIServer(ThreadingHTTPServer):
         self.stopping = threading.Event()
         self.served: list[Served] = []
         self.begun = self.connections = self.now = self.peak = self.tally_pico = self.sent_bytes = 0
-        self.caps: list[int] = []
+        self.tallies: list[int] = []
         """Every value that the tally had."""
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True, name="openai-server").start()
 
@@ -79,7 +79,7 @@ class OpenAIServer(ThreadingHTTPServer):
         with self.lock:
             self.served.append(served)
             self.tally_pico += served.pico
-            self.caps.append(self.tally_pico)
+            self.tallies.append(self.tally_pico)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients may leave when they like."""
@@ -96,6 +96,12 @@ class OpenAIServer(ThreadingHTTPServer):
 def tokens_of(text: str) -> int:
     """This server's tokenizer: 3 bytes a token."""
     return -(-len(text.encode(errors="replace")) // 3)
+
+
+def texts_of(body: dict[str, Any]) -> list[str]:
+    """The text of each message, in OpenAI's form or Anthropic's."""
+    contents = [message["content"] for message in body["messages"]] + ([body["system"]] if "system" in body else [])
+    return [one if isinstance(one, str) else "".join(part["text"] for part in one) for one in contents]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -123,8 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
         act = server.choose(body, server.begin())
         counts, certainty = self._counts(body, act)
         pico = counts[0] * PROMPT_PICO + counts[1] * COMPLETION_PICO
-        asked = sum(len(message["content"].encode()) for message in body["messages"])
-        worst = asked + 16 * len(body["messages"]) + 256, body["max_tokens"]
+        texts = texts_of(body)
+        worst = sum(len(text.encode()) for text in texts) + 16 * len(texts) + 256, body["max_tokens"]
         worst_pico = worst[0] * PROMPT_PICO + worst[1] * COMPLETION_PICO
         server.charge(Served(body, act, self.headers.get("Authorization", ""), pico, certainty, worst_pico))
         try:
@@ -137,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _counts(self, body: dict[str, Any], act: Act) -> tuple[tuple[int, int], str]:
         """The true tokens, none where nothing is charged, and how the client can know them."""
-        prompt = sum(tokens_of(message["content"]) + 4 for message in body["messages"])
+        prompt = sum(tokens_of(text) + 4 for text in texts_of(body))
         completion = min(body["max_tokens"], tokens_of((act.text or "") + act.reasoning))
         if act.status in (502, 504) or act.manner in ("hang", "reset", "endless", "html"):
             return (prompt, completion), "uncertain"
@@ -177,6 +183,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _document(self, act: Act, body: dict[str, Any], counts: tuple[int, int]) -> dict[str, Any]:
         if act.status != 200:
             return {"error": {"message": act.error or f"status {act.status}", "type": "error", "code": None}}
+        if self.path.endswith("/messages"):  # Anthropic's protocol
+            usage = {"input_tokens": counts[0], "output_tokens": counts[1]}
+            content = [{"type": "text", "text": act.text}]
+            whole = {"type": "message", "role": "assistant", "stop_reason": "end_turn", "content": content}
+            return {**whole, "id": "1", "model": body["model"], "usage": usage}
         message = {"role": "assistant", "content": act.text}
         if act.reasoning:
             message["reasoning_content"] = act.reasoning
