@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ HELD = 256
 """Tickets whose lessons are held until they are asked for."""
 
 
+PARTS = ("memory", "compute", "latency", "launch", "spill")
+
+
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
     """What bounds a program, each part in 0..1; all 0 where the figures tell nothing."""
@@ -54,16 +58,20 @@ class Bottleneck:
     @property
     def name(self) -> str:
         """The largest part, or `unknown`."""
-        parts = dataclasses.asdict(self)
-        largest = max(parts, key=lambda part: parts[part])
-        return largest if parts[largest] > 0 else "unknown"
+        largest = max(self.parts)
+        return PARTS[self.parts.index(largest)] if largest > 0 else "unknown"
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        """Its parts in the order of PARTS."""
+        return self.memory, self.compute, self.latency, self.launch, self.spill
 
     def similarity(self, other: Bottleneck) -> float:
         """1 for equal ones, 0 where a part differs as much as it can, and between known and unknown."""
-        if (self.name == "unknown") != (other.name == "unknown"):
+        mine, others = self.parts, other.parts
+        if any(mine) != any(others):
             return 0.0
-        mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
-        return 1.0 - max(abs(one - two) for one, two in zip(mine, others, strict=True))
+        return 1.0 - max(map(abs, map(operator.sub, mine, others)))
 
 
 def bottleneck_of(evaluation: Evaluation, brief: Brief) -> Bottleneck:

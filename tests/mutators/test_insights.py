@@ -213,7 +213,7 @@ def test_relatives_that_the_prompt_shows_anyway_are_left_out():
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_telling_changes_no_answer(rng):
     children = [
