@@ -167,7 +167,7 @@ def _gpu_limits(evaluation: Evaluation, brief: Brief) -> list[str]:
         found.append(f"{spilled:.0f} bytes are spilled per thread: too many live values")
     if busy_us and evaluation.kernel_ms and busy_us < 700 * evaluation.kernel_ms:
         whole_us = 1e3 * evaluation.kernel_ms
-        found.append(f"the device is busy for {busy_us:.3g} of {whole_us:.3g} us: launches and host code take the rest")
+        found.append(f"the device is busy for {busy_us:.4g} of {whole_us:.4g} us: launches and host code take the rest")
     if launches is not None and launches > 1:
         found.append(f"{launches:.0f} launches a call: what lies between them goes through memory")
     memory, units = number(features, "dram_percent"), number(features, "sm_percent")

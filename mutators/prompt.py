@@ -222,7 +222,6 @@ class PromptBuilder:
             verdict=str(first.evaluation.verdict) if first else "",
             origin=BACKENDS.get(first.candidate.backend, "another language") if first else "",
             language=BACKENDS[self.brief.backend],
-            known=bool(ticket.parent.evaluation.is_correct or ticket.inspirations),
         )
 
     def rationale(self) -> str:

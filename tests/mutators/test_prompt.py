@@ -72,7 +72,7 @@ def test_gpu_figures_tell_spills_launches_and_what_is_busy():
     shown, told = "\n".join(figures(one, BRIEF)), "\n".join(limits(one, BRIEF))
     for expected in ("registers per thread, the most of its kernels: 255", "block: 48 KiB", "occupancy: 12%"):
         assert expected in shown
-    for expected in ("64 bytes are spilled", "busy for 500 of 2e+03 us", "3 launches a call", "bound by memory"):
+    for expected in ("64 bytes are spilled", "busy for 500 of 2000 us", "3 launches a call", "bound by memory"):
         assert expected in told
 
 
