@@ -77,7 +77,7 @@ def cli(debug: bool) -> None:
 
 def add_commands() -> None:
     """Puts every command into the group; their modules import what is heavy only when they run."""
-    from kb_evolve.commands import baseline, conversations, doctor, evaluate, history, outputs, problems, run
+    from kb_evolve.commands import baseline, conversations, doctor, evaluate, history, mcp, outputs, problems, run
 
     for command in (
         run.run,
@@ -89,6 +89,7 @@ def add_commands() -> None:
         history.show,
         conversations.ask,
         conversations.tell,
+        mcp.mcp,
         outputs.report,
         outputs.export,
         doctor.doctor,
