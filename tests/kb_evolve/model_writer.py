@@ -72,8 +72,11 @@ class Writer:
         delay_s: Callable[[int, int], float] = lambda number, turn: 0.0,
         fault: Callable[[int], Act | None] = lambda n: None,
         said: Callable[[int], str] = lambda number: f"other tile sizes for ticket {number}",
+        remark: Callable[[int], str] = lambda number: "",
     ) -> None:
-        self.db, self.shares, self.delay_s, self.fault, self.said = db, dict(shares), delay_s, fault, said
+        """`said` is the answer's rationale, `remark` a comment in its program."""
+        self.db, self.shares, self.delay_s, self.fault = db, dict(shares), delay_s, fault
+        self.said, self.remark = said, remark
         self.asked: list[Asked] = []
         """In the order of the server's own list of requests served."""
         self._numbers: dict[str, int] = {}
@@ -123,7 +126,7 @@ class Writer:
         assert base is not None, "a prompt shows a program"
         before = TUNED.search(base[1])
         assert before is not None
-        after = self._tuned(kind, number)
+        after = self._tuned(kind, number) + (f"\n/* {self.remark(number)} */" if self.remark(number) else "")
         if kind == "filtered":
             return Act("", finish="content_filter", delay_s=delay_s)
         if kind == "prose" or (kind == "mended" and turn == 0):
