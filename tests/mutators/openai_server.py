@@ -8,6 +8,7 @@ import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,6 +60,8 @@ class OpenAIServer(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.stopping = threading.Event()
         self.served: list[Served] = []
+        self.begun_at: list[float] = []
+        """On the monotonic clock."""
         self.begun = self.connections = self.now = self.peak = self.tally_pico = self.sent_bytes = 0
         self.tallies: list[int] = []
         """Every value that the tally had."""
@@ -71,6 +74,7 @@ class OpenAIServer(ThreadingHTTPServer):
     def begin(self) -> int:
         with self.lock:
             self.begun += 1
+            self.begun_at.append(time.monotonic())
             self.now += 1
             self.peak = max(self.peak, self.now)
             return self.begun - 1

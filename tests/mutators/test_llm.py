@@ -68,6 +68,17 @@ def test_one_429_with_retry_after_costs_exactly_two_requests_and_the_pause_asked
     assert journal.names() == ["open", "close"] * 2
 
 
+def test_a_pause_that_the_server_asks_for_holds_every_request_to_the_model(key, journal):
+    acts = (Act(status=429, headers={"Retry-After": "1"}), GOOD)
+    with OpenAIServer(acts=acts) as server, make_client(server, journal) as client, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(client.ask, make_request(0))
+        wait_until(lambda: server.now == 0 and server.begun == 1, 20)
+        time.sleep(0.1)  # for the answer to arrive
+        client.ask(make_request(1))
+        assert server.begun_at[1] - server.begun_at[0] >= 0.9
+        first.result()
+
+
 @pytest.mark.parametrize("provider", ["anthropic", "groq", "mistral", "openrouter", "deepseek", "hosted_vllm"])
 def test_other_providers_have_the_same_retries_accounts_and_bounds(key, journal, provider):
     """litellm sends each by a path of its own; the path that our session does not see would fail here."""
