@@ -317,14 +317,13 @@ class Client:
     def _rest(self, talk: _Talk, fault: Fault) -> None:
         """Sleeps before the next try, or gives up where there is none."""
         spec, options = talk.lane.spec, self.options
+        asked_s = min(fault.retry_after_s, options.longest_retry_after_s)
+        if asked_s:
+            talk.lane.not_before = max(talk.lane.not_before, time.monotonic() + asked_s)
         if not fault.may_retry or talk.tries > spec.retries:
             self._give_up(talk, fault)
         backoff_s = min(options.backoff_s * 2 ** (talk.tries - 1), options.longest_backoff_s)
-        pause_s = backoff_s * (0.5 + self._random.random() / 2)
-        if fault.retry_after_s:
-            asked_s = min(fault.retry_after_s, options.longest_retry_after_s)
-            talk.lane.not_before = max(talk.lane.not_before, time.monotonic() + asked_s)
-            pause_s += asked_s
+        pause_s = asked_s + backoff_s * (0.5 + self._random.random() / 2)
         if time.monotonic() + pause_s > talk.began + options.deadline_s:
             self._give_up(talk, fault)
         log.info("model retried model=%s kind=%s tries=%d pause_s=%.2f", spec.name, fault.kind, talk.tries, pause_s)
