@@ -46,11 +46,13 @@ class Judge:
     """Measures candidates on one device, one at a time."""
 
     def __init__(self, device: str, sandbox: str, quiet: Callable[[bool], None]) -> None:
+        available = os.sched_getaffinity(0)
         import torch
 
+        os.sched_setaffinity(0, available)  # with its threads bound, OpenMP binds whoever loads it to the first CPU
         self._device, self._fenced, self.level = device, sandbox != "none", "S0"
         self._is_gpu = device != "cpu"
-        cpus = len(os.sched_getaffinity(0))
+        cpus = len(available)
         self._zygote = Zygote(cpus, device, bind_threads=not self._is_gpu)
         torch.set_num_threads(cpus)
         if self._fenced:

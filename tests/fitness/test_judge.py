@@ -86,6 +86,12 @@ def test_an_honest_kernel_is_correct_and_timed(judge):
     assert found.kernelbench_correct
 
 
+def test_a_kernel_and_its_reference_compute_on_every_cpu(judge):
+    """Importing torch with bound OpenMP threads narrows a process to one CPU; nobody may inherit that."""
+    found = judge(HONEST + "\nprint('threads', torch.get_num_threads(), flush=True)\n")
+    assert f"threads {len(os.sched_getaffinity(0))}" in found.log
+
+
 WRONG = {
     "drops the bias": variant("return torch.tanh(x * self.scale)"),
     "returns zeros": variant("return torch.zeros_like(x)"),
