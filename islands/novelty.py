@@ -20,6 +20,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from problems.syntax import parse
+
 CPP_TOKEN = re.compile(
     r"""
       (?P<include>\#[ \t]*include[ \t]*(?:<[^>\n]*>|"[^"\n]*"))
@@ -116,7 +118,7 @@ def _parts(source: str, is_host: bool) -> Sequence[str]:
     if len(source) > LONGEST:
         return "exact", source
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except SyntaxError:  # no Python: if it was meant to be, then all of its readings fail alike
         return _cpp_tokens(source) or ("exact", source)
     except (ValueError, RecursionError, MemoryError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from islands.candidate import Candidate, Evaluated, Ticket
@@ -16,6 +17,15 @@ from mutators.proposal import Mutator, Proposal, Usage
 
 if TYPE_CHECKING:
     from kb_evolve.loop import Parts
+
+
+SEED_SHARE = 0.4
+"""While no kernel is correct: how often a new one is asked for although there is one to repair."""
+
+
+def fixes(mutator: Mutator, ticket: Ticket) -> bool:
+    """Whether it repairs failed candidates and the ticket has one."""
+    return mutator.name == "repair" and ticket.failed is not None
 
 
 class Asking:
@@ -55,7 +65,7 @@ class Asking:
             if attempt.outcome is not None:
                 arm = attempt.details.get("arm", attempt.mutator)
                 self.parts.chooser.close(arm, attempt.number, attempt.outcome, Usage(**attempt.usage))
-            elif again := rethink.again(self.store, attempt, members, self.parts.chooser.mutators, self.run):
+            elif again := rethink.again(self.parts, attempt, members):
                 self._think(*again)
             else:
                 self.store.close_attempt(self.run.id, attempt.number, "lost", reason="the process ended during it")
@@ -64,12 +74,24 @@ class Asking:
         """The next ticket, on its way to a mutator."""
         ticket = self.parts.population.ask(self.next_number)
         mutators = self.payable(self.parts.chooser.order(ticket)) or self.payable(self.parts.chooser.mutators)
-        self.store.open_attempt(
-            self.run.id, ticket.number, ticket.island, mutators[0].name, (ticket.parent.candidate.id,)
-        )
+        self._open(mutators, ticket, (ticket.parent.candidate.id,))
+
+    def _open(self, mutators: Sequence[Mutator], ticket: Ticket, parent_ids: tuple[str, ...]) -> None:
+        self.store.open_attempt(self.run.id, ticket.number, ticket.island, mutators[0].name, parent_ids)
         self.next_number += 1
         self.parts.budget.attempts += 1
         self._think(mutators, ticket)
+
+    def ask_first(self) -> None:
+        """A ticket for a first kernel, while none is correct: from the problem alone, or repairing one that failed."""
+        number = self.next_number
+        ticket = self.parts.population.ask(number) if self.parts.population.ready(number) else None
+        repairers = [one for one in self.parts.chooser.mutators if ticket is not None and fixes(one, ticket)]
+        if ticket is None or not repairers or Random(f"{ticket.seed}:first").random() < SEED_SHARE:
+            ticket, repairers = rethink.first_ticket(number, self.parts.config, self.run, self.parts.problem), []
+        mutators = self.payable(repairers or self.parts.seeders)
+        parent_ids = (ticket.parent.candidate.id,) if repairers else ()
+        self._open([mutators[number % len(mutators)]], ticket, parent_ids)
 
     def payable(self, mutators: Sequence[Mutator]) -> list[Mutator]:
         """Without those that ask models, once these have cost what they may."""
@@ -152,12 +174,13 @@ class Asking:
         return self._submit(candidate)
 
     def _candidate(self, ticket: Ticket, proposal: Proposal, source: str) -> Candidate:
-        parent_ids = proposal.parent_ids or (ticket.parent.candidate.id,)
+        is_first = ticket.parent.candidate.id == rethink.PROBLEM
+        parent_ids = proposal.parent_ids or (() if is_first else (ticket.parent.candidate.id,))
         return Candidate(
             id=f"{self.run.id}-{ticket.number:06d}",
             number=ticket.number,
             island=ticket.island,
-            generation=1 + max(self.known.generations.get(parent_id, 0) for parent_id in parent_ids),
+            generation=1 + max((self.known.generations.get(one, 0) for one in parent_ids), default=-1),
             backend=self.parts.config.run.backend,
             source=source,
             parent_ids=parent_ids,

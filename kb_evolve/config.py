@@ -97,6 +97,10 @@ class ModelsConfig:
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Per model: the fields of mutators.llm.ModelSpec, such as `api_key_env`, `price_in`, `temperature`."""
     operators: tuple[str, ...] = ("diff", "rewrite", "combine", "repair", "explain")
+    translate: str = ""
+    """A kernel in another backend's form: first kernels are then translations of it, where there is none to start."""
+    translate_from: str = ""
+    """The backend of `translate`: cpp, cuda or triton."""
     prompt_tokens: int = 24_000
     """What a prompt may be long; what is left out first, mutators/prompt.py says."""
     reply_tokens: int = 16_000

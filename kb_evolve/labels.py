@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from kb_evolve.native_labels import looks_native, native_labels
+from problems.syntax import parse
 
 LABELS = {
     "torch-ops": "calls torch's own operators",
@@ -99,7 +100,7 @@ def labels_of(source: str, precision: str = "fp32") -> tuple[str, ...]:
     if len(source) > TEXT_LIMIT:
         return ("unparsed",)
     try:
-        seen = _Reader(ast.parse(source)).seen
+        seen = _Reader(parse(source)).seen
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ("unparsed",)
     if "tf32" in seen and precision == "fp32":

@@ -31,6 +31,7 @@ from kb_evolve.live import Progress
 from kb_evolve.pipeline import Pipeline, Work
 from kb_evolve.stop import Stop
 from mutators.choose import Chooser
+from mutators.proposal import Mutator
 from problems.problem import Problem
 from problems.roofline import Costs
 
@@ -44,6 +45,8 @@ TICK_S = 0.2
 BUSY_PATIENCE = 4
 """Attempts in a row without a new program after which the loop waits for what is in flight: mutators repeat
 themselves until they learn what became of it."""
+FIRST_ATTEMPTS = 30
+"""Questions for a first kernel before the run gives up."""
 GRACE_S = 5.0
 """How long a first Ctrl-C waits for the measurement in flight."""
 
@@ -67,6 +70,8 @@ class Parts:
     """What the problem costs at least; None where it was not traced."""
     thinkers: int = 1
     """Proposals made at once."""
+    seeders: tuple[Mutator, ...] = ()
+    """What makes first kernels where none is given."""
     paid_out: Callable[[], str] = str
     """Why models may be asked no more, in words; empty while they may."""
 
@@ -86,6 +91,8 @@ class Loop:
         self.verdicts: Counter[str] = Counter()
         self.here: tuple[str, str] | None = None
         """judge_sha256 and device_name of what this process measured."""
+        self.asks_first = False
+        """Whether models write the first kernels."""
         self.barren = 0
 
     # -- resume ---------------------------------------------------------------------------------
@@ -103,13 +110,17 @@ class Loop:
         for candidate in sorted(pending, key=lambda candidate: candidate.number):
             self._submit(candidate)
 
-    def plant(self, source: str) -> None:
-        """Gives every island that has none its first candidate: the same source, numbered first."""
-        for seed in self.population.seed_candidates(source, self.config.run.backend):
-            if seed.number not in self.known.numbers:
+    def plant(self, source: str | None, *, spare: int | None = None) -> None:
+        """Gives every island that has none its first candidate: the same source, numbered first; island `spare` has it.
+
+        Without a source first kernels will be asked for.
+        """
+        self.asks_first = self.asks_first or source is None
+        self.asking.next_number = max(self.asking.next_number, self.config.population.islands)
+        for seed in self.population.seed_candidates(source, self.config.run.backend) if source else ():
+            if seed.number not in self.known.numbers and seed.island != spare:
                 self.asking.record(seed)
                 self._submit(seed)
-        self.asking.next_number = max(self.asking.next_number, self.config.population.islands)
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -130,14 +141,22 @@ class Loop:
     def _fill(self) -> None:
         ordered, unordered = self.config.run.lag, self.config.judge.builders + 1 + self.parts.thinkers
         window = ordered if self.config.run.in_order else unordered
+        if self.population.best() is None:
+            window = min(window, max(2, self.config.population.islands))  # what failed is to be repaired
         while not self.parts.stop.requested and self._in_flight() < window and self._may_ask():
-            self.asking.ask()
+            if self.population.best() is None:
+                self.asking.ask_first()
+            else:
+                self.asking.ask()
 
     def _may_ask(self) -> bool:
-        seeds_told = self.population.best() is not None and not self._seeds_in_flight()
         patience = BUSY_PATIENCE if self._in_flight() else self.config.run.patience_attempts
         has_room = self.barren < patience and not self.budget.exhausted(self._in_flight())
-        return seeds_told and has_room and bool(self.asking.payable(self.parts.chooser.mutators))
+        if self.population.best() is None:
+            asked = self.asking.next_number - self.config.population.islands
+            has_room = has_room and self.asks_first and asked < FIRST_ATTEMPTS
+            return has_room and bool(self.asking.payable(self.parts.seeders))
+        return has_room and not self._seeds_in_flight() and bool(self.asking.payable(self.parts.chooser.mutators))
 
     def _in_flight(self) -> int:
         return len(self.asking.numbers()) + len(self.pipeline.futures) + len(self.settled)
@@ -164,8 +183,11 @@ class Loop:
         )
 
     def _why_no_seed(self) -> str:
-        found = next(iter(self.known.evaluations.values()))
-        return f"the first kernel is not correct ({found.verdict}): {found.reason}"
+        found = list(self.known.evaluations.values())
+        if self.asks_first:
+            last = f"; the last one: {found[-1].verdict}, {found[-1].reason}" if found else ""
+            return f"no model wrote a correct first kernel, {len(found)} were judged{last}"
+        return f"the first kernel is not correct ({found[0].verdict}): {found[0].reason}"
 
     def _turn(self, timeout_s: float) -> None:
         """Waits for something to be done, at most `timeout_s`, and deals with all that is."""
@@ -258,8 +280,11 @@ class Loop:
         self.budget.evaluations += 1
         if evaluation.is_correct:
             self.here = (evaluation.judge_sha256, evaluation.device_name)
+        is_first = self.population.best() is None
         for candidate in (work.candidate, *work.followers):
             self._tell(candidate, evaluation)
+        if self.asks_first and is_first and self.population.best() is not None:
+            self.plant(work.candidate.source, spare=work.candidate.island)
         return None
 
     def _settle_known(self, work: Work) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from islands.store import Store
 from kb_evolve.briefing import brief_of
 from kb_evolve.config import Config, ConfigError, ModelsConfig
 from kb_evolve.journal import StoreJournal, settle_lost
+from kb_evolve.judging import read_kernel
 from kb_evolve.rethink import PATIENT
 from mutators.dialogue import Journal, Model, ModelError, Reply, Request
 from mutators.mailbox import NAME as MAILBOX
@@ -53,6 +55,8 @@ class Models:
 
     metered: tuple[Metered, ...]
     operators: tuple[Mutator, ...]
+    seeders: tuple[Mutator, ...]
+    """What writes first kernels: from the problem alone, or by translation."""
     ledger: Ledger
     close: Callable[[], None]
     """Gives up what is in flight and ends the connections."""
@@ -87,7 +91,9 @@ def check_models(config: Config) -> None:
         )
     if not names and (models.replay or models.mailbox):
         raise ConfigError("recorded replies and mailboxes stand in for models: name them too, with --model NAME")
-    for path in (models.replay, models.templates):
+    if bool(models.translate) != bool(models.translate_from):
+        raise ConfigError("[models] translate (a kernel file) and translate_from (its backend) go together")
+    for path in (models.replay, models.templates, models.translate, models.openevolve):
         if path and not Path(path).exists():
             raise ConfigError(f"{path} does not exist; check the path")
     specs_of(config)
@@ -145,8 +151,9 @@ def open_models(config: Config, store: Store, run: Run, problem: Problem) -> Mod
     journal = StoreJournal(store, run.id)
     closing = contextlib.ExitStack()
     metered = _reach(config, names, ledger, journal, closing)
-    operators = _operators(config, metered, _prompts(config, run, problem))
-    return Models(metered, operators, ledger, closing.close)
+    prompts = _prompts(config, run, problem)
+    operators, seeders = _operators(config, metered, prompts), _seeders(config, metered, prompts)
+    return Models(metered, operators, seeders, ledger, closing.close)
 
 
 def _reach(
@@ -197,6 +204,18 @@ def _operators(config: Config, metered: Sequence[Metered], prompts: Any) -> tupl
             else:
                 made.append(ModelOperator(name, model, model.name, prompts, options))
     return tuple(made)
+
+
+def _seeders(config: Config, metered: Sequence[Metered], prompts: Any) -> tuple[Mutator, ...]:
+    from mutators.operators import ModelOperator, OperatorOptions
+
+    models = config.models
+    options = OperatorOptions(models.reply_tokens, models.temperature)
+    if not models.translate:
+        return tuple(ModelOperator("seed", model, model.name, prompts, options) for model in metered)
+    source = read_kernel(Path(models.translate))
+    options = dataclasses.replace(options, source=source, source_backend=models.translate_from)
+    return tuple(ModelOperator("translate", model, model.name, prompts, options) for model in metered)
 
 
 def estimates(config: Config) -> list[Estimate]:

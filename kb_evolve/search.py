@@ -97,7 +97,7 @@ class Search:
                     stack.callback(models.close)
                 parts = self._parts(run, problem, config, store, workbench, pools, stop, models)
                 loop = Loop(parts)
-                end, reason = _drive(loop, first_kernel(problem, config))
+                end, reason = _drive(loop, first_kernel(problem, config, models=models is not None))
                 return _outcome(loop, end, reason)
 
     def _check(self, problem: Problem) -> None:
@@ -105,7 +105,7 @@ class Search:
         if self._workbench is None:
             check_judge(self.config)
             check_searchable(settle(self.config).run)
-        first_kernel(problem, self.config)
+        first_kernel(problem, self.config, models=bool(names_of(self.config)))
         check_models(self.config)
         if not names_of(self.config):
             open_chooser(self.config)
@@ -147,6 +147,7 @@ class Search:
             show=self.show,
             costs=stored_costs(run),
             thinkers=config.run.thinkers if models else 1,
+            seeders=models.seeders if models else (),
             paid_out=models.paid_out if models else str,
         )
 
@@ -165,7 +166,7 @@ def open_chooser(config: Config, models: Models | None = None) -> Chooser:
     return Chooser(mutators, ChooserConfig(config.mutators.policy, config.mutators.weights))
 
 
-def _drive(loop: Loop, source: str) -> tuple[StopReason, str]:
+def _drive(loop: Loop, source: str | None) -> tuple[StopReason, str]:
     """Runs the loop between its `started` and `stopped` events."""
     loop.store.add_event(loop.run.id, "started", {"config": loop.config.to_layer()})
     try:

@@ -96,15 +96,20 @@ def run_name(problem: Problem, config: Config) -> str:
     return "-".join([problem.name, config.run.backend, config.run.device.replace(":", ""), config.run.precision])
 
 
-def first_kernel(problem: Problem, config: Config) -> str:
-    """Source of the first candidate: `start`, else the bundled seed. ProblemError when there is none."""
+def first_kernel(problem: Problem, config: Config, *, models: bool = False) -> str | None:
+    """Source of the first candidate: `start`, else the bundled seed, else None where models write one.
+
+    ProblemError when there is none.
+    """
     if config.run.start:
         return read_kernel(Path(config.run.start))
     if problem.seed is not None and config.run.backend == "cpp":
         return problem.seed
+    if models:
+        return None
     raise ProblemError(
         f"{problem.id} has no bundled first kernel for backend {config.run.backend}: write a correct one, "
-        f"however slow, with a class ModelNew, and give its path with --start KERNEL.py"
+        f"however slow, with a class ModelNew, and give its path with --start KERNEL.py, or name a model (--model)"
     )
 
 

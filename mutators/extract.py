@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from mutators.dialogue import Reply
 from mutators.edits import MARKERS, MOST_CHARACTERS, printable
 from mutators.proposal import Refusal
+from problems.syntax import parse
 
 PYTHON = ("python", "py", "python3")
 FOREIGN = ("c", "c++", "cc", "cpp", "cu", "cuda", "cxx", "hip")
@@ -113,7 +114,7 @@ def check_program(source: str) -> Refusal | None:
     if len(source) > MOST_CHARACTERS:
         return Refusal(f"the program has {len(source):,} characters, at most {MOST_CHARACTERS:,} are taken")
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except UnicodeEncodeError as error:
         line = source.count("\n", 0, error.start) + 1
         return Refusal(f"line {line} of the program holds a lone surrogate, which UTF-8 cannot store")
@@ -208,7 +209,7 @@ def _is_python(text: str) -> bool:
     """Whether a block without a language is Python that does something."""
     if check_program(text) is not None:
         return False
-    return any(isinstance(node, ast.stmt) and not isinstance(node, ast.Expr) for node in ast.parse(text).body)
+    return any(isinstance(node, ast.stmt) and not isinstance(node, ast.Expr) for node in parse(text).body)
 
 
 def _syntax(error: SyntaxError | ValueError, source: str) -> str:

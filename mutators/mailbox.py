@@ -61,10 +61,13 @@ class Mailbox:
         if self._folder is None:
             return None
         place = self._folder / f"{request.number:06d}-{request.turn}"
-        place.mkdir(parents=True, exist_ok=True)
-        context = {name: value for name, value in asdict(request).items() if name != "messages"}
-        (place / "context.json").write_text(json.dumps(context, indent=1), encoding="utf-8")
-        (place / "prompt.md").write_text(prompt_text(request), encoding="utf-8")
+        if not place.exists():
+            unready = self._folder / f".{request.number:06d}_{request.turn}.part"
+            unready.mkdir(parents=True, exist_ok=True)
+            context = {name: value for name, value in asdict(request).items() if name != "messages"}
+            (unready / "context.json").write_text(json.dumps(context, indent=1), encoding="utf-8")
+            (unready / "prompt.md").write_text(prompt_text(request), encoding="utf-8")
+            unready.rename(place)  # nobody sees half a question
         log.info("question waits for an answer file=%s", place / "reply.md")
         return place / "reply.md"
 

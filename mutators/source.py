@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass
 
 from mutators.proposal import Refusal
+from problems.syntax import parse
 
 TEXT_NAMES = ("SOURCE", "cpp_source", "cpp_sources", "cuda_source", "cpp_src", "source")
 FLAG_NAMES = ("CFLAGS", "extra_cflags")
@@ -73,7 +74,7 @@ class KernelSource:
 def parse_source(file: str) -> KernelSource | Refusal:
     """The editable parts of a candidate, or why it has none. The file is parsed, never run."""
     try:
-        tree = ast.parse(file)
+        tree = parse(file)
     except (SyntaxError, ValueError) as error:
         return Refusal(f"the candidate is not valid Python: {error}")
     text = _text_literal(tree)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from problems import kernelbench
 from problems.problem import Problem, ProblemError
+from problems.syntax import parse
 
 BUNDLED = Path(__file__).resolve().parent / "bundled"
 REQUIRED = ("Model", "get_inputs", "get_init_inputs")
@@ -71,7 +72,7 @@ def check_source(source: str, where: str) -> ast.Module:
     Raises ProblemError naming `where` for a syntax error, an empty text or a missing definition.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except SyntaxError as error:
         line = f" in line {error.lineno}: {(error.text or '').strip()!r:.120}" if error.lineno else ""
         raise ProblemError(f"{where} is not Python: {error.msg}{line}") from error

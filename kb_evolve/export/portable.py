@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from problems.syntax import parse
+
 MODULE = "torch.utils.cpp_extension"
 
 NOTE = f"# Stands for `from {MODULE} import load_inline`; put here by kb_evolve's export.\n"
@@ -18,7 +20,7 @@ def portable(source: str) -> str | None:
     source is parsed, never run.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     imports = [node for node in ast.walk(tree) if _mentions_module(node)]

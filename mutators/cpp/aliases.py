@@ -8,6 +8,7 @@ import itertools
 from mutators.cpp.scope import declarations_in
 from mutators.cpp.tree import Node, arguments, called_name, function_name, parameters, text, walk
 from mutators.source import KernelSource
+from problems.syntax import parse
 
 FRESH = ("empty", "zeros", "ones", "full", "clone", "new_empty", "new_zeros", "rand")
 
@@ -31,7 +32,7 @@ def aliased_parameters(kernel: KernelSource, root: Node, function: Node) -> froz
 def _python_calls(file: str, name: str) -> list[list[set[str]]]:
     """For each call `library.NAME(...)`, the tensor roots behind each argument."""
     found = []
-    for scope in ast.walk(ast.parse(file)):
+    for scope in ast.walk(parse(file)):
         if not isinstance(scope, ast.FunctionDef):
             continue
         roots = _roots(scope)

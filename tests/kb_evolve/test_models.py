@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from fitness.replay import Landscape, Replay
+from fitness.evaluation import Verdict
+from fitness.replay import Failure, Landscape, Replay
 from islands.store import Store, open_store
 from kb_evolve.config import ConfigError
 from kb_evolve.export.replies import export_replies
@@ -212,3 +213,55 @@ def test_waiting_threads_end_with_the_search(tmp_path: Path, toy_problem: Proble
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.02)
     assert threading.active_count() <= before
+
+
+class Beginner(Person):
+    """Writes first kernels: the first ones do not compile, a repair is right."""
+
+    def run(self) -> None:
+        while not self.enough.wait(0.005):
+            for place in sorted(self.folder.glob("*-*/context.json")) if self.folder.exists() else ():
+                reply = place.parent / "reply.md"
+                if not reply.exists():
+                    operator = json.loads(place.read_text())["operator"]
+                    number = int(place.parent.name.split("-")[0])
+                    source = self.seed_source.replace("BLOCK = 4;", f"BLOCK = {8 + number};")
+                    source = source if operator != "seed" else source.replace("CFLAGS", "BROKEN", 1)
+                    part = reply.with_suffix(".part")
+                    part.write_text(f"```python\n{source}\n```\n")
+                    part.rename(reply)
+                    self.answered.append(operator)
+
+
+def test_a_problem_without_a_first_kernel_gets_one_from_the_model(tmp_path: Path, toy_problem: Problem) -> None:
+    """Seeds fail, a repair of one is right, and every island starts from it."""
+    assert toy_problem.seed is not None
+    bare = Problem("bare", "bare", toy_problem.source)
+    broken = Failure(r"BROKEN", Verdict.COMPILE_ERROR, at_build=True)
+    person = Beginner(tmp_path / "box", toy_problem.seed)
+    box = {"model": ("mailbox",), "mailbox": str(tmp_path / "box"), "mutators": ("repair", "tune")}
+    outcome = search(bare, tmp_path / "kb.db", islands=2, landscape=Landscape(failures=(broken,)), **box)
+    person.enough.set()
+    assert outcome.stop == "budget" and outcome.best is not None
+    assert {"seed", "repair"} <= set(person.answered)
+    store, run_id = opened(tmp_path / "kb.db", outcome)
+    with store:
+        history = store.history(run_id)
+    firsts = [entry for entry in history if entry.candidate.mutator == "seed"]
+    assert firsts and all(entry.candidate.generation == 0 for entry in firsts)
+    right = next(entry for entry in history if entry.evaluation.is_correct)
+    assert right.candidate.mutator == "repair" and right.candidate.parent_ids
+    assert {entry.candidate.island for entry in history if entry.evaluation.is_correct} == {0, 1}
+
+
+def test_a_model_that_never_writes_a_correct_kernel_ends_the_run_with_the_reason(
+    tmp_path: Path, toy_problem: Problem
+) -> None:
+    assert toy_problem.seed is not None
+    bare = Problem("bare", "bare", toy_problem.source)
+    person = Person(tmp_path / "box", toy_problem.seed)
+    wrong = Failure(r".", Verdict.WRONG_RESULT)
+    box = {"model": ("mailbox",), "mailbox": str(tmp_path / "box"), "mutators": ("repair",), "evaluations": 6}
+    outcome = search(bare, tmp_path / "kb.db", landscape=Landscape(failures=(wrong,)), **box)
+    person.enough.set()
+    assert outcome.stop == "seed_failed" and "no model wrote a correct first kernel" in outcome.reason
