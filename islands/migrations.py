@@ -165,11 +165,21 @@ CREATE TABLE requests (
     messages TEXT NOT NULL,
     prompt_version TEXT NOT NULL,
     parameters TEXT NOT NULL,
-    worst_usd REAL,
     opened_at TEXT NOT NULL,
     PRIMARY KEY (run_id, number, turn),
     FOREIGN KEY (run_id, number) REFERENCES attempts (run_id, number)
 ) STRICT;
+
+CREATE TABLE tries (
+    id INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    worst_usd REAL,
+    at TEXT NOT NULL,
+    FOREIGN KEY (run_id, number, turn) REFERENCES requests (run_id, number, turn)
+) STRICT;
+CREATE INDEX tries_of_requests ON tries (run_id, number, turn);
 
 CREATE TABLE replies (
     run_id TEXT NOT NULL,
@@ -192,6 +202,7 @@ CREATE TABLE model_failures (
     kind TEXT NOT NULL,
     reason TEXT NOT NULL,
     usage TEXT NOT NULL,
+    last_try INTEGER NOT NULL,
     at TEXT NOT NULL,
     FOREIGN KEY (run_id, number, turn) REFERENCES requests (run_id, number, turn)
 ) STRICT;
@@ -225,7 +236,7 @@ def leases(db: Database) -> None:
 def conversations(db: Database) -> None:
     """What models were asked, what they answered, and what it cost."""
     db.executescript(CONVERSATIONS)
-    for table in ("requests", "replies", "model_failures"):
+    for table in ("requests", "tries", "replies", "model_failures"):
         db.execute(_guard(table, "UPDATE"))
         db.execute(_guard(table, "DELETE"))
 

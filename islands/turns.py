@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 from islands.codec import decode, encode, plain
 from islands.run import utc_now
 
-TURNS = """
+SETTLED = """
+    coalesce((SELECT max(last_try) FROM model_failures WHERE model_failures.run_id = requests.run_id
+              AND model_failures.number = requests.number AND model_failures.turn = requests.turn), 0)
+"""
+
+TURNS = f"""
     SELECT requests.run_id, requests.number, requests.turn, operator, model, island, parent_ids, messages,
-        prompt_version, parameters, worst_usd, opened_at, text, reasoning, finish_reason, usage, at AS replied_at
+        prompt_version, parameters, opened_at, text, reasoning, finish_reason, usage, at AS replied_at,
+        (SELECT max(worst_usd) FROM tries WHERE tries.run_id = requests.run_id AND tries.number = requests.number
+            AND tries.turn = requests.turn AND tries.id > {SETTLED}) AS worst_usd
     FROM requests LEFT JOIN replies USING (run_id, number, turn)
 """
 
@@ -29,8 +36,8 @@ UNANSWERED = """
 """
 
 UNSETTLED = f"""
-    {UNANSWERED} AND NOT EXISTS (SELECT 1 FROM model_failures WHERE model_failures.run_id = requests.run_id
-                AND model_failures.number = requests.number AND model_failures.turn = requests.turn)
+    {UNANSWERED} AND EXISTS (SELECT 1 FROM tries WHERE tries.run_id = requests.run_id
+                AND tries.number = requests.number AND tries.turn = requests.turn AND tries.id > {SETTLED})
 """
 
 
@@ -49,9 +56,9 @@ class Turn:
     """`role` and `content` of each, exactly as sent."""
     prompt_version: str
     parameters: dict[str, Any]
-    worst_usd: float | None
-    """What the request could cost at most; None: its price is not known."""
     opened_at: str
+    worst_usd: float | None = None
+    """What its tries since the last failure could cost at most; None: not known, or nothing."""
     text: str | None = None
     """The reply; None while there is none."""
     reasoning: str = ""
@@ -82,13 +89,15 @@ class Turns:
         def _insert(self, table: str, values: dict[str, Any]) -> int: ...
 
     def open_request(self, run_id: str, request: Mapping[str, Any]) -> None:
-        """Records a question before it is asked; nothing when it is recorded already.
+        """Records a question before it is asked, and that it is being tried; the question itself once.
 
-        `request` has Turn's fields up to `worst_usd`, without `run_id`. StoreError when its attempt is not open.
+        `request` has Turn's fields up to `parameters` without `run_id`, and `worst_usd`. StoreError when its attempt
+        does not exist.
         """
         what = f"record request {request['turn']} of attempt {request['number']}"
+        place = {"run_id": run_id, "number": request["number"], "turn": request["turn"]}
         values = {
-            **request,
+            **{name: value for name, value in request.items() if name != "worst_usd"},
             "run_id": run_id,
             "parent_ids": encode(request["parent_ids"]),
             "messages": encode([{name: plain(text) for name, text in one.items()} for one in request["messages"]]),
@@ -98,6 +107,7 @@ class Turns:
         with self._write(what, run_id):
             if self.find_turn(run_id, request["number"], request["turn"]) is None:
                 self._insert("requests", values)
+            self._insert("tries", place | {"worst_usd": request["worst_usd"], "at": utc_now()})
 
     def add_reply(self, run_id: str, number: int, turn: int, reply: Mapping[str, Any]) -> None:
         """Records a reply: `text`, `reasoning`, `finish_reason`, `usage`. StoreError when there is one already."""
@@ -118,8 +128,12 @@ class Turns:
         self, run_id: str, number: int, turn: int, *, kind: str, reason: str, usage: Mapping[str, Any]
     ) -> None:
         """Records that a question got no reply, and what was paid all the same."""
-        values = {"run_id": run_id, "number": number, "turn": turn, "kind": kind, "reason": plain(reason)}
+        place = {"run_id": run_id, "number": number, "turn": turn}
+        tried = (
+            "SELECT coalesce(max(id), 0) AS id FROM tries WHERE run_id = :run_id AND number = :number AND turn = :turn"
+        )
         with self._write(f"record that request {turn} of attempt {number} failed", run_id):
+            values = place | {"kind": kind, "reason": plain(reason), "last_try": self._rows(tried, place)[0]["id"]}
             self._insert("model_failures", values | {"usage": encode(dict(usage)), "at": utc_now()})
 
     def find_turn(self, run_id: str, number: int, turn: int) -> Turn | None:
@@ -145,7 +159,7 @@ class Turns:
         return [turn_of(row) for row in rows]
 
     def unsettled(self, run_id: str) -> list[Turn]:
-        """Requests of which neither a reply nor a failure is known: those that a killed process had in flight."""
+        """Requests whose latest try has neither a reply nor a failure: those that a killed process had in flight."""
         return [turn_of(row) for row in self._rows(f"{TURNS} WHERE requests.run_id = ? AND {UNSETTLED}", [run_id])]
 
     def spent(self, run_id: str) -> list[Spent]:

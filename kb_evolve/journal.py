@@ -7,7 +7,8 @@ from typing import Any
 
 from islands.store import Store
 from islands.turns import Turn
-from mutators.dialogue import ModelError, Reply, Request
+from mutators.dialogue import Message, ModelError, Reply, Request
+from mutators.ledger import worst_tokens
 from mutators.proposal import Usage
 
 
@@ -23,7 +24,7 @@ class StoreJournal:
         return reply_of(found) if found is not None else None
 
     def open(self, request: Request, worst_usd: float | None) -> None:
-        """Records the intent to ask, with what it costs at worst; nothing when it is open."""
+        """Records the intent to ask, or to try once more, with what all tries so far may cost at worst."""
         self._store.open_request(self._run_id, {**request_fields(request), "worst_usd": worst_usd})
 
     def close(self, request: Request, reply: Reply) -> None:
@@ -66,6 +67,13 @@ def reply_of(turn: Turn) -> Reply | None:
     return Reply(turn.text, turn.reasoning, turn.finish_reason, Usage(**turn.usage))
 
 
+def _request_of(turn: Turn) -> Request:
+    """As much of a stored request as its size needs."""
+    messages = tuple(Message("user", message["content"]) for message in turn.messages)
+    most = int(turn.parameters.get("max_tokens") or 0)
+    return Request(turn.number, turn.turn, turn.operator, turn.model, messages, max_tokens=most)
+
+
 def settle_lost(store: Store, run_id: str, *, keep: frozenset[str] = frozenset()) -> None:
     """Counts requests that a killed process had in flight at their worst: the provider may have charged for them.
 
@@ -73,7 +81,8 @@ def settle_lost(store: Store, run_id: str, *, keep: frozenset[str] = frozenset()
     """
     for turn in store.unsettled(run_id):
         if turn.model not in keep:
-            usage = Usage(turn.model, cost_usd=turn.worst_usd or 0.0, is_priced=turn.worst_usd is not None)
+            tokens = worst_tokens(_request_of(turn))
+            usage = Usage(turn.model, *tokens, turn.worst_usd or 0.0, is_priced=turn.worst_usd is not None)
             store.add_model_failure(
                 run_id,
                 turn.number,

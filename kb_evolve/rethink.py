@@ -47,7 +47,7 @@ def first_ticket(number: int, config: Config, run: Run, problem: Problem) -> Tic
 
 
 def is_worthwhile(turns: Sequence[Turn]) -> bool:
-    """Whether all questions of an open attempt have their replies, or are waited for: none is asked, and paid, twice."""
+    """Whether all questions of an open attempt have their replies or are waited for: none is asked, and paid, twice."""
     return bool(turns) and all(turn.text is not None or turn.model in PATIENT for turn in turns)
 
 

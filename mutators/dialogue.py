@@ -94,7 +94,7 @@ class Journal(Protocol):
         ...
 
     def open(self, request: Request, worst_usd: float | None) -> None:
-        """Records the intent to ask, with what it costs at worst (None: unknown); nothing when it is open."""
+        """Records the intent to ask, with what it costs at worst (None: unknown); again before every further try."""
         ...
 
     def close(self, request: Request, reply: Reply) -> None:

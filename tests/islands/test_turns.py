@@ -57,6 +57,16 @@ def test_what_is_unanswered_belongs_to_an_open_attempt_and_has_no_reply(asked, m
     assert asked.unanswered(RUN) == []
 
 
+def test_a_further_try_may_cost_more_and_counts_until_it_is_settled_too(asked, make):
+    asked.open_request(RUN, make.request())
+    asked.open_request(RUN, make.request(worst_usd=0.04))
+    assert [turn.worst_usd for turn in asked.unsettled(RUN)] == [0.04]
+    asked.add_model_failure(RUN, 4, 0, kind="server", reason="500", usage={"cost_usd": 0.02})
+    assert asked.unsettled(RUN) == []
+    asked.open_request(RUN, make.request(worst_usd=0.03))
+    assert [turn.worst_usd for turn in asked.unsettled(RUN)] == [0.03]
+
+
 def test_what_a_killed_process_had_in_flight_is_unsettled_until_a_failure_is_recorded(asked, make):
     asked.open_request(RUN, make.request())
     assert [turn.worst_usd for turn in asked.unsettled(RUN)] == [0.02]
