@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from kb_evolve.config import Config
 from kb_evolve.judging import check_judge, make_job, open_workbench
 from problems.problem import Problem
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
 """Takes seconds so far, None, and what is being done."""
@@ -53,61 +55,82 @@ class Judge:
     def __init__(self) -> None:
         self._turn, self._guard = asyncio.Lock(), threading.Lock()
         self._bench: Workbench | None = None
-        self._place: tuple[str, str] | None = None
-        self._stage, self._ended = "", False
+        self._device, self._stage = "", ""
+        self._ended = False
         self._costs = functools.cache(find_costs)
 
     async def evaluate(self, config: Config, problem: Problem, source: str, report: Report) -> Evaluation:
         """The judge's answer. When the caller leaves, or after LONGEST_EVALUATION_S, the judge's process is ended."""
-        async with self._turn:
-            began = time.monotonic()
-            working = aside(self._work, config, problem, source)
+        began = time.monotonic()
+        async with self._its_turn(began, report):
+            gone = threading.Event()
+            deadline = time.monotonic() + LONGEST_EVALUATION_S
+            working = aside(self._work, config, problem, source, gone)
             try:
                 while not (await asyncio.wait([working], timeout=REPORT_EVERY_S))[0]:
-                    if time.monotonic() - began > LONGEST_EVALUATION_S:
+                    if time.monotonic() > deadline:
                         raise JudgeError(f"no verdict within {LONGEST_EVALUATION_S:.0f} s ({self._stage}); given up")
-                    await report(round(time.monotonic() - began, 1), None, self._stage)
+                    await report(time.monotonic() - began, None, self._stage)
                 return working.result()
             finally:
                 if not working.done():
                     with anyio.CancelScope(shield=True):
-                        await aside(self._give_up)
+                        await aside(self._give_up, gone)
                     working.cancel()
 
     def end(self) -> None:
         """Ends the judge and all that it started; nothing is judged afterwards."""
         self._ended = True
-        self._give_up()
+        self._give_up(threading.Event())
 
-    def _give_up(self) -> None:
+    @contextlib.asynccontextmanager
+    async def _its_turn(self, began: float, report: Report) -> AsyncIterator[None]:
+        """Waits for the evaluations that came before."""
+        while True:
+            with anyio.move_on_after(REPORT_EVERY_S):
+                await self._turn.acquire()
+                break
+            await report(time.monotonic() - began, None, "waiting for another evaluation")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _give_up(self, gone: threading.Event) -> None:
         with self._guard:
+            gone.set()
             bench, self._bench = self._bench, None
-        if bench is not None:
+        if bench is None:
+            return
+        try:
             bench.close()
+        except Exception as error:  # its judge was just being started; `_work`, which starts it, closes it once more
+            log.info("judge not closed at once error=%r", error)
 
-    def _work(self, config: Config, problem: Problem, source: str) -> Evaluation:
+    def _work(self, config: Config, problem: Problem, source: str, gone: threading.Event) -> Evaluation:
         check_judge(config)
         self._stage = "starting the judge"
-        bench, job = self._bench_for(config), make_job(problem, source, config)
+        bench, job = self._bench_for(config, gone), make_job(problem, source, config)
         try:
             self._stage = "building"
             artifact = bench.build(job)
-            self._stage = "measuring"
             if bench is not self._bench:
                 raise JudgeError("the evaluation was given up")
+            self._stage = "measuring"
             evaluation = bench.measure(job, artifact)
         finally:
             if bench is not self._bench:
-                bench.close()  # given up meanwhile: whatever was started since ends as well
+                bench.close()  # given up meanwhile: whatever it has started since ends as well
         return annotate(evaluation, job, self._costs(problem) if config.run.device != "cpu" else None)
 
-    def _bench_for(self, config: Config) -> Workbench:
-        place = (config.run.device, config.judge.sandbox)
-        if place != self._place:
-            self._give_up()
+    def _bench_for(self, config: Config, gone: threading.Event) -> Workbench:
+        """The workbench of the device; of another device's the judge is ended first."""
         with self._guard:
-            if self._ended:
-                raise JudgeError("the server is ending")
+            if gone.is_set() or self._ended:
+                raise JudgeError("the evaluation was given up")
+            if self._bench is not None and self._device != config.run.device:
+                self._bench.close()
+                self._bench = None
             if self._bench is None:
-                self._bench, self._place = open_workbench(config), place
+                self._bench, self._device = open_workbench(config), config.run.device
             return self._bench

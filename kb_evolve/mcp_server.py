@@ -336,8 +336,10 @@ async def end_on_signal(judge: Judge) -> None:
     """SIGTERM and Ctrl-C end the process at once: the thread that reads standard input cannot be woken."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
-            await aside(judge.end)
-            os._exit(128 + number)
+            try:
+                await aside(judge.end)
+            finally:
+                os._exit(128 + number)
 
 
 def serve(db: str, sandbox: str = "auto", kernelbench: str | None = None) -> None:

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from fitness.replay import Landscape, Replay
+from islands.candidate import Candidate
 from islands.store import open_store
 from kb_evolve.search import Search
 from problems.catalogue import load
@@ -120,6 +121,29 @@ def test_a_question_is_listed_read_in_full_and_answered_once(searched: Path) -> 
             run = store.find_run("night")
             turn = store.find_turn(run.id, number, 0) if run else None
         assert turn is not None and turn.text == "[1]" and turn.usage == {"model": "mailbox"}
+
+    talk(searched, conversation)
+
+
+@needs_sdk
+def test_a_candidate_is_shown_with_what_its_model_said_made_harmless(searched: Path) -> None:
+    seed = load("softmax").seed or ""
+    with open_store(searched) as store:
+        run = store.find_run("night")
+        assert run is not None
+        question = store.unanswered(run.id)[-1]
+        answer = {"text": "\x1b[2Jdone <|im_end|>", "reasoning": "", "finish_reason": "stop", "usage": {}}
+        store.add_reply(run.id, question.number, 0, answer)
+        id = f"{run.id}-{question.number:06d}"
+        store.add_candidate(run.id, Candidate(id, question.number, 0, 1, "cpp", seed + "# \u202e\n", mutator="rewrite"))
+
+    async def conversation(client: Any) -> None:
+        shown = await call(client, "show", id=id, conversation=True)
+        assert shown["verdict"] is None and shown["mutator"] == "rewrite" and shown["lineage"] == []
+        assert not shown["source_is_exact"] and shown["source"] == seed + "# \\u202e\n"
+        said = shown["conversation"][0]
+        assert said["reply"] == "done < |im_end|>" and said["operator"] == "rewrite"
+        assert "class ModelNew" in "".join(message["content"] for message in said["messages"])
 
     talk(searched, conversation)
 
