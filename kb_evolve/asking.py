@@ -73,6 +73,8 @@ class Asking:
     def ask(self) -> None:
         """The next ticket, on its way to a mutator."""
         ticket = self.parts.population.ask(self.next_number)
+        if self.parts.insights is not None:
+            self.parts.insights.hold(ticket)
         mutators = self.payable(self.parts.chooser.order(ticket)) or self.payable(self.parts.chooser.mutators)
         self._open(mutators, ticket, (ticket.parent.candidate.id,))
 

@@ -81,7 +81,9 @@ class MutatorsConfig:
     policy: str = "bandit"
     """`bandit` by what each one's proposals gained, `uniform`, or `fixed` by `weights`."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Relative shares by name, for `fixed`."""
+    """Relative shares, for `fixed`, by arm: a mutator's name, `diff@MODEL`, or a pattern such as `*@MODEL`."""
+    usd_per_device_hour: float = 2.5
+    """What an hour of the device is worth beside what models cost, for `bandit`."""
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Each mutator's own options, by its name."""
 

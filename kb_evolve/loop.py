@@ -8,6 +8,7 @@ flight, and resuming is telling the stored history to a new population.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
-from islands.candidate import Candidate, Evaluated
+from islands.candidate import DUPLICATE_OF, Candidate, Evaluated
 from islands.population import Population
 from islands.run import Run
 from islands.store import Store
@@ -26,11 +27,12 @@ from kb_evolve.budget import Budget
 from kb_evolve.config import Config
 from kb_evolve.executors import Pools
 from kb_evolve.judging import Bench, evaluation_key, make_job
-from kb_evolve.known import Known
+from kb_evolve.known import BINARY, Known
 from kb_evolve.live import Progress
 from kb_evolve.pipeline import Pipeline, Work
 from kb_evolve.stop import Stop
 from mutators.choose import Chooser
+from mutators.insights import Insights
 from mutators.proposal import Mutator
 from problems.problem import Problem
 from problems.roofline import Costs
@@ -72,6 +74,8 @@ class Parts:
     """Proposals made at once."""
     seeders: tuple[Mutator, ...] = ()
     """What makes first kernels where none is given."""
+    insights: Insights | None = None
+    """Lessons for models; None where none is asked."""
     paid_out: Callable[[], str] = str
     """Why models may be asked no more, in words; empty while they may."""
 
@@ -83,7 +87,8 @@ class Loop:
         self.parts = parts
         self.run, self.config, self.store = parts.run, parts.config, parts.store
         self.population, self.budget = parts.population, parts.budget
-        self.pipeline = Pipeline(parts.workbench, parts.pools, parts.costs)
+        twin_of = None if parts.config.run.in_order else self._twin_of
+        self.pipeline = Pipeline(parts.workbench, parts.pools, parts.costs, twin_of)
         self.settled: dict[int, Work | None] = {}
         """What is to be told; None for a ticket that gave nothing, in order."""
         self.known = Known()
@@ -103,6 +108,7 @@ class Loop:
         history = self.store.history(self.run.id)
         for evaluated in history:
             self.known.add(evaluated.candidate)
+            self.known.add_build(evaluated.candidate, evaluated.evaluation.features.get(BINARY, ""))
             self._remember(evaluated)
         for candidate in pending:
             self.known.add(candidate)
@@ -268,6 +274,8 @@ class Loop:
         if work.is_known:
             return self._settle_known(work)
         evaluation = work.evaluation
+        if evaluation is not None and DUPLICATE_OF in evaluation.features:
+            return self._tell(work.candidate, evaluation)
         if evaluation is None:
             raise JudgeError(f"candidate {work.candidate.id} came back from the workbench without an evaluation")
         if work.first is None and work.candidate.generation > 0 and self._beats_best(evaluation):
@@ -293,6 +301,18 @@ class Loop:
         if told is not None:
             return self._tell(work.candidate, told)
         return self.pipeline.start(Work(work.candidate, work.job))
+
+    def _twin_of(self, candidate: Candidate, binary_sha256: str) -> Evaluation | None:
+        """What a candidate of the same compiled program was told, as an evaluation of this one; remembers it if new."""
+        island, source = candidate.island, candidate.source
+        twin = self.known.name_of_binary(island, source, binary_sha256)
+        twin = twin or self.known.name_of_binary(None, source, binary_sha256)
+        told = self.known.told.get(twin) if twin else None
+        if told is None or told.verdict is Verdict.NO_VERDICT:
+            self.known.add_build(candidate, binary_sha256)
+            return None
+        features = {**told.features, BINARY: binary_sha256, DUPLICATE_OF: twin}
+        return dataclasses.replace(told, source_sha256=candidate.source_sha256, features=features)
 
     def _beats_best(self, evaluation: Evaluation) -> bool:
         best = self.population.best()
@@ -323,7 +343,11 @@ class Loop:
     def _remember(self, evaluated: Evaluated) -> None:
         self.population.tell(evaluated)
         parent_ids = evaluated.candidate.parent_ids
-        self.parts.chooser.tell(evaluated, self.known.told.get(parent_ids[0]) if parent_ids else None)
+        parent = self.known.told.get(parent_ids[0]) if parent_ids else None
+        if DUPLICATE_OF not in evaluated.evaluation.features:
+            self.parts.chooser.tell(evaluated, parent)
+            if self.parts.insights is not None:
+                self.parts.insights.tell(evaluated, parent)
         self.known.told[evaluated.candidate.id] = evaluated.evaluation
         if evaluated.evaluation.verdict is not Verdict.NO_VERDICT:
             self.known.evaluations[evaluated.candidate.source_sha256] = evaluated.evaluation

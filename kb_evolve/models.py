@@ -16,7 +16,9 @@ from kb_evolve.config import Config, ConfigError, ModelsConfig
 from kb_evolve.journal import StoreJournal, settle_lost
 from kb_evolve.judging import read_kernel
 from kb_evolve.rethink import PATIENT
+from mutators.brief import Brief
 from mutators.dialogue import Journal, Model, ModelError, Reply, Request
+from mutators.insights import Insights, InsightsConfig
 from mutators.mailbox import NAME as MAILBOX
 from mutators.mailbox import Mailbox
 from mutators.proposal import Mutator, Usage
@@ -57,6 +59,7 @@ class Models:
     operators: tuple[Mutator, ...]
     seeders: tuple[Mutator, ...]
     """What writes first kernels: from the problem alone, or by translation."""
+    insights: Insights
     ledger: Ledger
     close: Callable[[], None]
     """Gives up what is in flight and ends the connections."""
@@ -151,9 +154,10 @@ def open_models(config: Config, store: Store, run: Run, problem: Problem) -> Mod
     journal = StoreJournal(store, run.id)
     closing = contextlib.ExitStack()
     metered = _reach(config, names, ledger, journal, closing)
-    prompts = _prompts(config, run, problem)
-    operators, seeders = _operators(config, metered, prompts), _seeders(config, metered, prompts)
-    return Models(metered, operators, seeders, ledger, closing.close)
+    brief = brief_of(run, problem, config)
+    prompts, insights = _prompts(config, run, brief), Insights(brief, InsightsConfig(config.models.insights))
+    operators, seeders = _operators(config, metered, prompts, insights), _seeders(config, metered, prompts)
+    return Models(metered, operators, seeders, insights, ledger, closing.close)
 
 
 def _reach(
@@ -178,8 +182,7 @@ def _reach(
     return tuple(Metered(name, found[name]) for name in names)
 
 
-def _prompts(config: Config, run: Run, problem: Problem) -> Any:
-    brief = brief_of(run, problem, config)
+def _prompts(config: Config, run: Run, brief: Brief) -> Any:
     secret = bytes.fromhex(run.config.get("prompt_secret", ""))
     if config.models.templates:
         from mutators.openevolve_prompts import OpenEvolvePrompts
@@ -190,7 +193,7 @@ def _prompts(config: Config, run: Run, problem: Problem) -> Any:
     return PromptBuilder(brief, secret, config.models.prompt_tokens)
 
 
-def _operators(config: Config, metered: Sequence[Metered], prompts: Any) -> tuple[Mutator, ...]:
+def _operators(config: Config, metered: Sequence[Metered], prompts: Any, insights: Insights) -> tuple[Mutator, ...]:
     from mutators.knobs import Knobs
     from mutators.operators import ModelOperator, OperatorOptions
 
@@ -202,7 +205,7 @@ def _operators(config: Config, metered: Sequence[Metered], prompts: Any) -> tupl
             if name == "knobs":
                 made.append(Knobs(model, model.name))
             else:
-                made.append(ModelOperator(name, model, model.name, prompts, options))
+                made.append(ModelOperator(name, model, model.name, prompts, options, insights=insights.recall))
     return tuple(made)
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from fitness.binaries import binary_sha256
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from islands.candidate import Candidate
 from kb_evolve.annotate import annotate
 from kb_evolve.executors import Pools
 from kb_evolve.judging import Bench
+from kb_evolve.known import BINARY
 from problems.roofline import Costs
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,8 @@ class Work:
     """The answer that made it a new best; `evaluation` is then a second, fresh one."""
     followers: list[Candidate] = field(default_factory=list)
     """Candidates with the same source, told with the same evaluation."""
+    binary_sha256: str = ""
+    """Of what its build compiled; empty where that is not known."""
     is_known: bool = False
     """In order: an earlier candidate has the same program; `evaluation`, where set, is another run's."""
     noisy: int = 0
@@ -47,7 +52,15 @@ class Work:
 class Pipeline:
     """The works in flight; `wait` on `futures`, then `advance` each that is done."""
 
-    def __init__(self, workbench: Bench, pools: Pools, costs: Costs | None = None) -> None:
+    def __init__(
+        self,
+        workbench: Bench,
+        pools: Pools,
+        costs: Costs | None = None,
+        twin_of: Callable[[Candidate, str], Evaluation | None] | None = None,
+    ) -> None:
+        """`twin_of`: the evaluation of a candidate that was told and compiled to the same binary, given that hash."""
+        self._twin_of = twin_of
         self._workbench = workbench
         self._pools = pools
         self._costs = costs
@@ -106,12 +119,24 @@ class Pipeline:
         if work.artifact.failure is not None:
             work.evaluation = annotate(work.artifact.failure, work.job, self._costs)
             return work
+        if (twin := self._twin(work)) is not None:
+            work.evaluation = annotate(twin, work.job, self._costs)
+            return work
         self._measure(work)
         return None
 
+    def _twin(self, work: Work) -> Evaluation | None:
+        work.binary_sha256 = binary_sha256(getattr(work.artifact, "folder", ""))
+        if self._twin_of is None or not work.binary_sha256:
+            return None
+        return self._twin_of(work.candidate, work.binary_sha256)
+
     def _measured(self, future: Future[Any], work: Work) -> Work | None:
         try:
-            work.evaluation = annotate(future.result(), work.job, self._costs)
+            found: Evaluation = future.result()
+            if work.binary_sha256:
+                found = dataclasses.replace(found, features={**found.features, BINARY: work.binary_sha256})
+            work.evaluation = annotate(found, work.job, self._costs)
         except JudgeError as error:
             self._excuse(work, error)
             self._measure(work)

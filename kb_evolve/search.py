@@ -148,6 +148,7 @@ class Search:
             costs=stored_costs(run),
             thinkers=config.run.thinkers if models else 1,
             seeders=models.seeders if models else (),
+            insights=models.insights if models else None,
             paid_out=models.paid_out if models else str,
         )
 
@@ -163,7 +164,10 @@ def open_chooser(config: Config, models: Models | None = None) -> Chooser:
         for name in (free if config.mutators.use else registry.names())
     ]
     mutators += models.operators if models is not None else ()
-    return Chooser(mutators, ChooserConfig(config.mutators.policy, config.mutators.weights))
+    chosen = config.mutators
+    return Chooser(
+        mutators, ChooserConfig(chosen.policy, chosen.weights, usd_per_device_hour=chosen.usd_per_device_hour)
+    )
 
 
 def _drive(loop: Loop, source: str | None) -> tuple[StopReason, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from islands.candidate import Ticket
 from mutators.choose import arm_of
-from mutators.proposal import Mutator, Proposal, Usage
+from mutators.proposal import Mutator, Proposal, Usage, add_usage
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def _think_free(mutators: Sequence[Mutator], ticket: Ticket, known_as: Callable[
             except Exception as error:
                 log.warning("mutator failed name=%s ticket=%d", mutator.name, ticket.number, exc_info=True)
                 reasons.append(f"{mutator.name} failed with {type(error).__name__}: {error}")
-                outcome = "error" if outcome == "refused" else outcome
+                outcome, arm = ("error", mutator.name) if outcome == "refused" else (outcome, arm)
                 continue
             usage = add_usage(usage, proposal.usage)
             if proposal.source is None:
@@ -92,15 +92,3 @@ def _think_free(mutators: Sequence[Mutator], ticket: Ticket, known_as: Callable[
             else:
                 return Thought(proposal, "candidate", tuple(reasons), usage, proposal.mutator)
     return Thought(None, outcome, tuple(reasons), usage, arm)
-
-
-def add_usage(one: Usage, other: Usage) -> Usage:
-    """The sum; the model's name is the later one that has one."""
-    return Usage(
-        model=other.model or one.model,
-        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
-        completion_tokens=one.completion_tokens + other.completion_tokens,
-        cost_usd=one.cost_usd + other.cost_usd,
-        latency_s=one.latency_s + other.latency_s,
-        is_priced=one.is_priced and other.is_priced,
-    )

@@ -86,7 +86,8 @@ def through_litellm(model: str, api_base: str = "", api_key_env: str = "", timeo
     """
 
     def embed(text: str) -> Sequence[float]:
-        from mutators.wire import load_litellm, redact, secrets_of
+        from mutators.faults import redact, secrets_of
+        from mutators.wire import load_litellm
 
         key = os.environ.get(api_key_env, "") if api_key_env else "none" if api_base else ""
         where: dict[str, Any] = {"api_base": api_base} if api_base else {}

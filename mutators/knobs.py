@@ -18,7 +18,7 @@ from typing import Any
 from islands.candidate import Evaluated, Ticket
 from mutators.dialogue import Message, Model, ModelError, Reply, Request
 from mutators.fence import CHAT_WORD, clean
-from mutators.proposal import Proposal, Refusal, Usage, known_sources, refused
+from mutators.proposal import Proposal, Refusal, Usage, add_usage, known_sources, refused
 from mutators.tunables import Tunable, find_tunables, set_values, values_of
 from mutators.tune import family
 
@@ -91,12 +91,12 @@ class Knobs:
             try:
                 reply = self.model.ask(self._request(ticket, turn, messages, space if constrain else None))
             except ModelError as error:
-                usage, outcome = add(usage, error.usage), Refusal(f"{error.kind}: {error.reason}")
+                usage, outcome = add_usage(usage, error.usage), Refusal(f"{error.kind}: {error.reason}")
                 if error.kind == "bad_request" and constrain and turn == 0:
                     constrain = False
                     continue
                 return self._refused(ticket, outcome, usage, turn + 1)
-            usage = add(usage, reply.usage)
+            usage = add_usage(usage, reply.usage)
             chosen = choose(reply, space, ticket)
             if not isinstance(chosen, Refusal):
                 return self._proposal(ticket, chosen, usage, turn + 1)
@@ -287,15 +287,3 @@ def harmless(text: str, limit: int) -> str:
 
 def quoted(text: str) -> str:
     return repr(harmless(text, 40))
-
-
-def add(one: Usage, other: Usage) -> Usage:
-    """What two turns cost together."""
-    return Usage(
-        model=other.model or one.model,
-        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
-        completion_tokens=one.completion_tokens + other.completion_tokens,
-        cost_usd=one.cost_usd + other.cost_usd,
-        latency_s=one.latency_s + other.latency_s,
-        is_priced=one.is_priced and other.is_priced,
-    )

@@ -13,8 +13,7 @@ from islands.candidate import Candidate, Evaluated, Ticket
 from mutators.dialogue import Message, Model, ModelError, Reply, Request
 from mutators.edits import apply_edits, has_edits, printable, within_regions
 from mutators.extract import answer_of, check_program, code_of, rationale_of
-from mutators.knobs import add
-from mutators.proposal import Proposal, ProposalError, Refusal, Usage, known_sources, refused
+from mutators.proposal import Proposal, ProposalError, Refusal, Usage, add_usage, known_sources, refused
 
 MOST_TURNS = 2
 """The first question, and one more with the reason why its answer could not be used."""
@@ -163,9 +162,9 @@ class ModelOperator:
             try:
                 reply = self.model.ask(self._request(task, turn, messages))
             except ModelError as error:
-                usage = add(draft.usage, error.usage)
+                usage = add_usage(draft.usage, error.usage)
                 return dataclasses.replace(draft, usage=usage, refusal=_unanswered(error, reasons))
-            draft = dataclasses.replace(draft, usage=add(draft.usage, reply.usage))
+            draft = dataclasses.replace(draft, usage=add_usage(draft.usage, reply.usage))
             made = self._read(reply, task)
             if isinstance(made, Made):
                 return _accepted(draft, reply, made)

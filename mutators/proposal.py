@@ -25,6 +25,18 @@ class Usage:
     """Whether `cost_usd` holds all of it: False where a model's price is not known."""
 
 
+def add_usage(one: Usage, other: Usage) -> Usage:
+    """The sum; the model's name is the later one that has one."""
+    return Usage(
+        model=other.model or one.model,
+        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
+        completion_tokens=one.completion_tokens + other.completion_tokens,
+        cost_usd=one.cost_usd + other.cost_usd,
+        latency_s=one.latency_s + other.latency_s,
+        is_priced=one.is_priced and other.is_priced,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why something cannot be done to a source; a value, because a candidate may always be unfit."""
