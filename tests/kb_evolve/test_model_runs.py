@@ -20,7 +20,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))
 
-from model_writer import FAILURES, KEY, KEY_NAME, MODEL, Act, OpenAIServer, Writer, settings
+from model_writer import FAILURES, KEY, KEY_NAME, MODEL, Writer, settings
+from openai_server import Act, OpenAIServer
 
 import kb_evolve.search
 from fitness.evaluation import Job, Verdict
