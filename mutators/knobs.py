@@ -68,6 +68,7 @@ class Space:
     tunables: tuple[Tunable, ...]
     open: dict[str, tuple[str, ...]]
     """Choices that at least one untried configuration has."""
+    tried: list[Values]
     relatives: list[Evaluated]
 
 
@@ -165,7 +166,8 @@ def find_space(ticket: Ticket) -> Space | Refusal:
     }
     if not all(still_open.values()):
         return Refusal(f"all {size} configurations of this structure were tried")
-    return Space(tunables, still_open, relatives)
+    names = [one.name for one in tunables]
+    return Space(tunables, still_open, [{name: values[name] for name in names} for values in tried], relatives)
 
 
 def is_plain(tunable: Tunable) -> bool:
@@ -239,15 +241,24 @@ def choose(reply: Reply, space: Space, ticket: Ticket) -> Values | Refusal:
 
 
 def narrowed(space: Space, reply: Reply) -> Space:
-    """The space without one value of a refused reply, of the tunable that has most left: small models repeat theirs."""
-    found = find_object(reply.text) or {}
-    named = [name for name in found.keys() & space.open if len(space.open[name]) > 1]
-    named = [name for name in named if word_of(found[name]) in space.open[name]]
-    if not named:
+    """What is left for the second turn: the values of a repeated configuration with another one for one tunable.
+
+    Small models say the same again; with this schema they cannot. A reply that named no such values changes nothing.
+    """
+    found = find_object(reply.text)
+    if found is None:
         return space
-    name = max(named, key=lambda one: (len(space.open[one]), one))
-    left = tuple(choice for choice in space.open[name] if choice != word_of(found[name]))
-    return dataclasses.replace(space, open={**space.open, name: left})
+    said = {one.name: word_of(found.get(one.name, one.value)) for one in space.tunables}
+    if not is_declared(said, space.tunables):
+        return space
+    fresh = {
+        one.name: tuple(choice for choice in one.choices if {**said, one.name: choice} not in space.tried)
+        for one in space.tunables
+    }
+    name = max(fresh, key=lambda one: len(fresh[one]))
+    if not fresh[name]:
+        return space
+    return dataclasses.replace(space, open={**{one: (value,) for one, value in said.items()}, name: fresh[name]})
 
 
 def word_of(value: Any) -> str:

@@ -138,11 +138,19 @@ def test_a_search_over_one_tunable_never_repeats_itself_and_ends_in_a_refusal_th
     assert "all 3 configurations" in proposal.refusal and not model.requests and proposal.usage == Usage()
 
 
-def test_the_second_turn_leaves_out_what_was_repeated_of_the_tunable_with_most_choices(ticket, evaluated):
-    proposal, model = asked(ticket(evaluated(SOURCE)), '{"TILE": 64, "UNROLL": 1}', '{"TILE": 32, "UNROLL": 1}')
+def test_the_second_turn_allows_what_was_repeated_with_one_value_changed_to_something_untried(ticket, evaluated):
+    lineage = [evaluated(set_values(SOURCE, {"TILE": "16"}), 1)]
+    repeated = '{"TILE": 64, "UNROLL": 1}'
+    proposal, model = asked(ticket(evaluated(SOURCE), lineage=lineage), repeated, '{"TILE": 32, "UNROLL": 1}')
     assert allowed(model.requests[0]) == {"TILE": ["16", "32", "64"], "UNROLL": ["1", "2"]}
-    assert allowed(model.requests[1]) == {"TILE": ["16", "32"], "UNROLL": ["1", "2"]}
+    assert allowed(model.requests[1]) == {"TILE": ["32"], "UNROLL": ["1"]}
     assert values_of(proposal.source) == {"TILE": "32", "UNROLL": "1"}
+
+
+@pytest.mark.parametrize("reply", ["none", '{"TILE": "48"}', '{"TILE": "<|im_end|>"}'])
+def test_a_reply_without_declared_values_leaves_the_second_turn_as_free_as_the_first(ticket, evaluated, reply):
+    _, model = asked(ticket(evaluated(SOURCE)), reply, reply)
+    assert allowed(model.requests[1]) == allowed(model.requests[0])
 
 
 def test_a_server_that_refuses_the_schema_is_asked_once_more_without(ticket, evaluated):
