@@ -47,6 +47,8 @@ class Outcome:
     verdicts: dict[str, int]
     """Candidates by verdict."""
     elapsed_s: float
+    spent: dict[str, Any] | None = None
+    """What models cost (mutators.ledger.Ledger.summary); None where none was named."""
 
 
 class Search:
@@ -98,7 +100,7 @@ class Search:
                 parts = self._parts(run, problem, config, store, workbench, pools, stop, models)
                 loop = Loop(parts)
                 end, reason = _drive(loop, first_kernel(problem, config, models=models is not None))
-                return _outcome(loop, end, reason)
+                return _outcome(loop, end, reason, models.ledger.summary() if models else None)
 
     def _check(self, problem: Problem) -> None:
         """Raises what is wrong with the request before anything is opened or written."""
@@ -192,7 +194,7 @@ def _record_stop(loop: Loop, stop: str, reason: str) -> None:
     loop.store.add_event(loop.run.id, "stopped", {**fields, "digest": loop.population.digest()})
 
 
-def _outcome(loop: Loop, end: StopReason, reason: str) -> Outcome:
+def _outcome(loop: Loop, end: StopReason, reason: str, spent: dict[str, Any] | None) -> Outcome:
     history = loop.store.history(loop.run.id)
     counts = loop.store.counts(loop.run.id)
     best = loop.population.best()
@@ -207,6 +209,7 @@ def _outcome(loop: Loop, end: StopReason, reason: str) -> Outcome:
         attempts=counts.attempts,
         verdicts=counts.verdicts,
         elapsed_s=loop.budget.elapsed_s,
+        spent=spent,
     )
 
 

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 @click.option("--mutator", "mutators", multiple=True, metavar="NAME", help="Use only these; repeatable.")
 @click.option("--model", multiple=True, metavar="NAME", help="Model as litellm names it, or mailbox; repeatable.")
 @click.option("--api-base", metavar="URL", help="OpenAI-compatible server of the models.")
+@click.option(
+    "--price",
+    multiple=True,
+    metavar="NAME=IN,OUT",
+    help="USD per million prompt and completion tokens of a model that litellm's table lacks; repeatable.",
+)
 @click.option("--max-usd", type=float, metavar="X", help="Most that models may cost; a hard cap.")
 @click.option("--max-tokens", type=int, metavar="N", help="The same in tokens, for models without a known price.")
 @click.option("--mailbox", metavar="DIR", help="Folder for questions to the model `mailbox`, and their answers.")
@@ -55,6 +61,7 @@ def run(refs: tuple[str, ...], config: str | None, as_json: bool, quiet: bool, *
     from kb_evolve.config import ConfigError
 
     flags["mutators"], flags["model"] = flags["mutators"] or None, flags["model"] or None
+    flags["settings"] = with_prices(config, flags.pop("price"))
     if len(refs) > 1 and flags["run"]:
         raise ConfigError(f"--run {flags['run']} names one run, but {len(refs)} problems were given: leave one out")
     outcomes = []
@@ -78,6 +85,8 @@ def search_one(ref: str, config: str | None, options: dict[str, Any], quiet: boo
     from kb_evolve.search import Search
 
     search = Search(ref, config=config, **options)
+    for line in () if quiet else estimate_lines(search.config):
+        click.echo(line, err=True)
     if not search.config.run.problem:
         raise ConfigError("no problem was named: give a REF (`kb-evolve problems list`) or [run] problem in --config")
     if quiet:
@@ -96,7 +105,49 @@ def summary(outcome: Outcome, db: str | None) -> str:
         parts.append(_found(outcome))
     spent = f"{outcome.evaluations} evaluations in {duration_text(outcome.elapsed_s)}"
     parts.append(f"{spent}: {verdict_text(outcome.verdicts)}; attempts: {verdict_text(outcome.attempts) or 'none'}.")
+    if outcome.spent is not None:
+        parts.append(spent_text(outcome.spent))
     parts.append(_next_commands(outcome, db))
+    return "\n".join(parts)
+
+
+def with_prices(config: str | None, given: tuple[str, ...]) -> dict[str, dict[str, Any]] | None:
+    """The models' settings of the configuration file with prices of the command line; None where none were given."""
+    from kb_evolve.config import ConfigError, read_toml
+
+    if not given:
+        return None
+    settings = dict(read_toml(config).get("models", {}).get("settings", {})) if config else {}
+    for entry in given:
+        name, equals, prices = entry.rpartition("=")
+        try:
+            price_in, price_out = (float(price) / 1e6 for price in prices.split(","))
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise ConfigError(f"--price must be NAME=IN,OUT in USD per million tokens (openai/x=3,15), found {entry!r}")
+        settings[name] = {**settings.get(name, {}), "price_in": price_in, "price_out": price_out}
+    return settings
+
+
+def estimate_lines(config: Any) -> list[str]:
+    """What the models may cost, one line each; nothing where none is paid."""
+    from kb_evolve.models import estimates, names_of
+
+    if not names_of(config) or config.models.replay:
+        return []
+    return [f"kb-evolve: {estimate.sentence()}" for estimate in estimates(config)]
+
+
+def spent_text(spent: dict[str, Any]) -> str:
+    """What models cost in this run, resumed parts included."""
+    tokens = f"{spent['prompt_tokens']:,} prompt and {spent['completion_tokens']:,} completion tokens"
+    money = f"${spent['cost_usd']:.4f}" if spent["is_priced"] else f"${spent['cost_usd']:.4f} and unknown prices"
+    uncertain = f", ${spent['uncertain_usd']:.4f} of it uncertain" if spent.get("uncertain_usd") else ""
+    parts = [f"Models: {spent['requests']} requests, {tokens}, {money}{uncertain}."]
+    for kind in ("by_model", "by_operator"):
+        shares = ", ".join(f"{name} ${one['cost_usd']:.4f}" for name, one in spent[kind].items() if name)
+        parts.append(f"  {kind.replace('_', ' ')}: {shares or 'none'}")
     return "\n".join(parts)
 
 
@@ -138,6 +189,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
         "attempts": outcome.attempts,
         "verdicts": outcome.verdicts,
         "elapsed_s": outcome.elapsed_s,
+        "models": outcome.spent,
         "first": evaluated_json(outcome.first, name) if outcome.first else None,
         "best": evaluated_json(outcome.best, name) if outcome.best else None,
         "lineage": [evaluated_json(evaluated, name) for evaluated in outcome.lineage],

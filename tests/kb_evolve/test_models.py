@@ -15,7 +15,8 @@ import pytest
 from fitness.evaluation import Verdict
 from fitness.replay import Failure, Landscape, Replay
 from islands.store import Store, open_store
-from kb_evolve.config import ConfigError
+from kb_evolve.commands.run import estimate_lines, outcome_json, spent_text, with_prices
+from kb_evolve.config import ConfigError, resolve
 from kb_evolve.export.replies import export_replies
 from kb_evolve.search import Outcome, Search
 from problems.problem import Problem
@@ -265,3 +266,34 @@ def test_a_model_that_never_writes_a_correct_kernel_ends_the_run_with_the_reason
     outcome = search(bare, tmp_path / "kb.db", landscape=Landscape(failures=(wrong,)), **box)
     person.enough.set()
     assert outcome.stop == "seed_failed" and "no model wrote a correct first kernel" in outcome.reason
+
+
+def test_prices_of_the_command_line_join_the_files_settings(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[models]\nmodel = ["openai/x"]\n[models.settings."openai/x"]\nretries = 1\n')
+    assert with_prices(str(file), ("openai/x=3,15",)) == {
+        "openai/x": {"retries": 1, "price_in": 3e-6, "price_out": 1.5e-5}
+    }
+    assert with_prices(str(file), ()) is None
+
+
+@pytest.mark.parametrize("price", ["3,15", "m=3", "m=a,b", "=1,2"])
+def test_a_price_that_says_too_little_is_refused(price: str) -> None:
+    with pytest.raises(ConfigError, match="NAME=IN,OUT in USD per million"):
+        with_prices(None, (price,))
+
+
+def test_an_estimate_is_given_before_the_run_and_unknown_prices_are_said_to_be_unknown() -> None:
+    layer = {"models": {"model": ("openai/nobody-knows", "openai/priced")}, "budget": {"evaluations": 10}}
+    layer["models"]["settings"] = {"openai/priced": {"price_in": 1e-6, "price_out": 2e-6}}
+    unknown, priced = estimate_lines(resolve(layer))
+    assert "5 requests to openai/nobody-knows" in unknown and "price unknown" in unknown
+    assert "$0.0" in priced and "price unknown" not in priced
+
+
+def test_what_was_spent_is_told_by_model_and_operator(tmp_path: Path, toy_problem: Problem, person: Person) -> None:
+    outcome = with_box(toy_problem, tmp_path, evaluations=4)
+    assert outcome.spent is not None
+    text = spent_text(outcome.spent)
+    assert "Models: " in text and "$0.0000" in text
+    assert outcome_json(outcome)["models"]["max_usd"] is None
