@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fitness.evaluation import Evaluation
 from islands.candidate import Candidate
-from islands.novelty import fingerprint, host
+from islands.novelty import exact, fingerprint, host
 
 BINARY = "binary_sha256"
 """Feature of an evaluation: the hash of what the build compiled (fitness/binaries.py)."""
@@ -27,20 +27,24 @@ class Known:
     generations: dict[str, int] = field(default_factory=dict)
     numbers: set[int] = field(default_factory=set)
     _fingerprints: dict[str, str] = field(default_factory=dict)
-    """source_sha256 -> fingerprint, of candidates: every island's seed is the same source."""
+    """Digest of a source -> its fingerprint: one program is looked for several times, and a fingerprint takes 3 ms."""
 
     def add(self, candidate: Candidate) -> None:
         """Remembers a candidate that is in the store."""
-        sha256 = candidate.source_sha256
-        if sha256 not in self._fingerprints:
-            self._fingerprints[sha256] = fingerprint(candidate.source)
-        self.programs.setdefault((candidate.island, self._fingerprints[sha256]), candidate.id)
+        self.programs.setdefault((candidate.island, self._fingerprint(candidate.source)), candidate.id)
         self.generations[candidate.id] = candidate.generation
         self.numbers.add(candidate.number)
 
     def name_of(self, island: int, source: str) -> str | None:
         """The id of the island's candidate with the same program; None for a new one."""
-        return self.programs.get((island, fingerprint(source)))
+        return self.programs.get((island, self._fingerprint(source)))
+
+    def _fingerprint(self, source: str) -> str:
+        key = exact(source)
+        found = self._fingerprints.get(key)
+        if found is None:
+            found = self._fingerprints[key] = fingerprint(source)
+        return found
 
     def add_build(self, candidate: Candidate, binary_sha256: str) -> None:
         """Remembers what a candidate's build compiled; nothing where that is not known (an empty hash)."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import kb_evolve.known
 from islands.candidate import Candidate
+from islands.novelty import fingerprint
 from kb_evolve.known import Known
 
 SOURCE = '''from torch.utils.cpp_extension import load_inline
@@ -65,3 +67,14 @@ def test_binaries_are_known_by_island_or_on_any(known: Known) -> None:
 def test_what_has_no_hash_is_never_the_same(known: Known) -> None:
     known.add_build(candidate(3), "")
     assert known.name_of_binary(0, SOURCE, "") is None
+
+
+def test_a_program_is_read_once_however_often_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the thinking thread, when it is accepted, and when it is recorded; on every island."""
+    read: list[str] = []
+    monkeypatch.setattr(kb_evolve.known, "fingerprint", lambda source: read.append(source) or fingerprint(source))
+    seen = Known()
+    assert seen.name_of(0, SOURCE) is None and seen.name_of(0, SOURCE) is None
+    seen.add(candidate(1))
+    seen.add(candidate(2, island=1))
+    assert seen.name_of(1, SOURCE) == "run00000-000002" and read == [SOURCE]
