@@ -216,8 +216,7 @@ class Workbench:
 
     def _start_judge(self) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="judge-", dir=live_dir())
-        self._channel, theirs = socket.socketpair()
-        self._lines = self._channel.makefile("r", encoding="utf-8")
+        ours, theirs = socket.socketpair()
         cpus = len(os.sched_getaffinity(0))
         environment = clean_environment(self._home.name, cpus, bind_threads=self._device == "cpu")
         self._judge = subprocess.Popen(
@@ -228,6 +227,8 @@ class Workbench:
             start_new_session=True,
         )
         theirs.close()
+        self._lines = ours.makefile("r", encoding="utf-8")
+        self._channel = ours  # last: whoever finds a channel finds a judge
         try:
             ready = self._read(START_TIMEOUT_S)
         except JudgeError:

@@ -56,6 +56,7 @@ def tell(run: str, number: int, reply: Any, db: str, as_json: bool) -> None:
     if not data.strip() or len(data) > LONGEST_REPLY_BYTES:
         found = "nothing" if not data.strip() else f"more than {LONGEST_REPLY_BYTES >> 20} MiB"
         raise click.UsageError(f"the answer must be a text of at most {LONGEST_REPLY_BYTES >> 20} MiB, found {found}")
+    open_store(db, read_only=True).close()  # a database that is not there is not to be made
     with open_store(db) as store:
         found_run = find_run(store, run)
         waiting = [turn for turn in store.unanswered(found_run.id) if turn.model == "mailbox"]
