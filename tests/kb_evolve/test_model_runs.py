@@ -116,7 +116,7 @@ def test_evaluations_attempts_costs_and_credits_are_as_scripted(
         with opened(db) as (store, run_id):
             attempts = store.attempts(run_id)
             assert sum(pico(one.usage["cost_usd"]) for one in attempts) == server.tally_pico
-            assert pico(store.counts(run_id).cost_usd) == server.tally_pico
+            assert round(store.counts(run_id).cost_usd * 1e9) == round(server.tally_pico / 1e3), "a sum of floats"
         assert credits(used.chooser) == scripted_credits(db, server, writer)
         assert any(gain > 0 for _, _, gain in credits(used.chooser).values())
         before = used.chooser.posterior()
@@ -126,9 +126,9 @@ def test_evaluations_attempts_costs_and_credits_are_as_scripted(
 
 
 def credits(chooser: Chooser) -> dict[str, tuple[int, int, float]]:
-    """(tries, microdollars, gain) by arm."""
+    """(tries, nanodollars, gain) by arm."""
     posterior = chooser.posterior()
-    return {arm: (one["trials"], round(one["cost_usd"] * 1e6), round(one["gain"], 9)) for arm, one in posterior.items()}
+    return {arm: (one["trials"], round(one["cost_usd"] * 1e9), round(one["gain"], 9)) for arm, one in posterior.items()}
 
 
 def scripted_credits(db: Path, server: OpenAIServer, writer: Writer) -> dict[str, tuple[int, int, float]]:
@@ -144,7 +144,7 @@ def scripted_credits(db: Path, server: OpenAIServer, writer: Writer) -> dict[str
         if candidate.generation and writer.kind(candidate.number) not in ("broken", "wrong"):
             times = [bowl(read(one.source)) for one in (history[candidate.parent_ids[0]], candidate)]
             gains[arms[candidate.number]] += max(0.0, math.log(times[0] / times[1]))
-    return {arm: (list(arms.values()).count(arm), round(costs[arm] / 1e6), round(gains[arm], 9)) for arm in costs}
+    return {arm: (list(arms.values()).count(arm), round(costs[arm] / 1e3), round(gains[arm], 9)) for arm in costs}
 
 
 def story(db: Path) -> list[Any]:
