@@ -25,7 +25,11 @@ def replayed(db: Path) -> Outcome:
     folder = SESSION / PROBLEM
     with Replay(Landscape(failures=(NO_HEADER,))) as workbench:
         search = Search(
-            PROBLEM, config=folder / "config.toml", workbench=workbench, db=str(db), replay=str(folder / "replies.jsonl")
+            PROBLEM,
+            config=folder / "config.toml",
+            workbench=workbench,
+            db=str(db),
+            replay=str(folder / "replies.jsonl"),
         )
         return search.run()
 
