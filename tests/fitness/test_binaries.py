@@ -185,6 +185,7 @@ def test_what_is_left_to_the_first_call_on_the_device_has_no_hash(code_of):
     assert code_of(left, "triton") == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(cuda.find_toolkit() is None, reason="needs nvcc")
 def test_cuda_counts_by_its_code_too(code_of):
     known = code_of(CUDA, "cuda")
