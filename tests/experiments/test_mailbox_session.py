@@ -42,9 +42,16 @@ def asked(db: Path) -> dict[int, tuple[str, str, str]]:
         return {one.number: (one.mutator, one.outcome, one.reason) for one in attempts if one.number in numbers}
 
 
-def test_the_recorded_replies_drive_the_search_again_without_a_person(tmp_path: Path) -> None:
-    outcome = replayed(tmp_path / "one.db")
-    answers = asked(tmp_path / "one.db")
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """A replay's database and outcome."""
+    db = tmp_path_factory.mktemp("session") / "one.db"
+    return db, replayed(db)
+
+
+def test_the_recorded_replies_drive_the_search_again_without_a_person(one: tuple[Path, Outcome]) -> None:
+    db, outcome = one
+    answers = asked(db)
     kinds = Counter(kind for _, kind, _ in answers.values())
     assert kinds["candidate"] * 2 >= len(answers) > 4, answers
     assert outcome.verdicts[Verdict.COMPILE_ERROR] >= 1
@@ -52,10 +59,9 @@ def test_the_recorded_replies_drive_the_search_again_without_a_person(tmp_path: 
     assert outcome.best.evaluation.speedup > outcome.first.evaluation.speedup
 
 
-def test_two_replays_are_the_same_step_by_step(tmp_path: Path) -> None:
-    replayed(tmp_path / "one.db")
+def test_two_replays_are_the_same_step_by_step(one: tuple[Path, Outcome], tmp_path: Path) -> None:
     replayed(tmp_path / "two.db")
-    assert asked(tmp_path / "one.db") == asked(tmp_path / "two.db")
+    assert asked(one[0]) == asked(tmp_path / "two.db")
 
 
 @pytest.mark.parametrize("folder", sorted(SESSION.glob("*/config.toml")), ids=lambda path: path.parent.name)
