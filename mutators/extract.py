@@ -100,6 +100,8 @@ def fenced_blocks(text: str, before: int = 0, depth: int = 0) -> list[Block]:
     A fence that is indented by four columns or more is none to CommonMark. Models indent so in lists, hence such
     fences count where there are no others. `before` lines stand in front of the text.
     """
+    if "```" not in text and "~~~" not in text:
+        return []
     blocks = _parsed(text, ["fence", "code"], before) or _parsed(text, ["fence"], before)
     documents = [block for block in blocks if block.language in MARKDOWN and depth < 2][:MOST_DOCUMENTS]
     flat: list[Block] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,7 +12,7 @@ from islands.candidate import Candidate, Evaluated, Ticket
 from mutators.dialogue import Message, Model, ModelError, Reply, Request
 from mutators.edits import apply_edits, has_edits, printable, within_regions
 from mutators.extract import answer_of, check_program, code_of, rationale_of
-from mutators.proposal import Proposal, ProposalError, Refusal, Usage, add_usage, known_sources, refused
+from mutators.proposal import Proposal, ProposalError, Refusal, Usage, add_usage, refused
 
 MOST_TURNS = 2
 """The first question, and one more with the reason why its answer could not be used."""
@@ -227,7 +226,8 @@ class ModelOperator:
             return made
         if made.source.strip() == task.prompt.source.strip():
             return Refusal("it changed nothing: the program is the one that was to be changed")
-        if hashlib.sha256(made.source.encode()).hexdigest() in known_sources(task.ticket):
+        ticket = task.ticket
+        if any(one.candidate.source == made.source for one in (ticket.parent, *ticket.inspirations, *ticket.lineage)):
             return Refusal("it changed nothing: the program is one that was shown")
         return made
 
