@@ -56,7 +56,7 @@ def test_the_recorded_replies_drive_the_search_again_without_a_person(one: tuple
     assert kinds["candidate"] * 2 >= len(answers) > 4, answers
     assert outcome.verdicts[Verdict.COMPILE_ERROR] >= 1
     assert outcome.best is not None and outcome.first is not None
-    assert outcome.best.evaluation.speedup > outcome.first.evaluation.speedup
+    assert (outcome.best.evaluation.speedup or 0.0) > (outcome.first.evaluation.speedup or 0.0) > 0.0
 
 
 def test_two_replays_are_the_same_step_by_step(one: tuple[Path, Outcome], tmp_path: Path) -> None:
