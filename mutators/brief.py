@@ -70,7 +70,7 @@ def floor_line(brief: Brief) -> str:
     if brief.floor_ms is None:
         return ""
     why = f" ({brief.floor_why})" if brief.floor_why else ""
-    return f"roofline floor of this problem on this device: {ms(brief.floor_ms)}{why}; no program needs to beat it"
+    return f"roofline floor of this problem on this device: {ms(brief.floor_ms)}{why}; an estimate from peaks"
 
 
 def quantity(name: str, value: float | str) -> str:

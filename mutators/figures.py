@@ -13,6 +13,8 @@ from fitness.evaluation import Evaluation, Verdict
 from mutators.brief import Brief, binary, ms, number, scaled
 
 NEAR_FLOOR, BUSY_PERCENT, IDLE_SHARE = 0.8, 60.0, 0.25
+BEYOND = 1.1
+"""A fraction of the roofline above this says something about the roofline, not about the program."""
 LOW_OCCUPANCY = 0.25
 
 
@@ -104,6 +106,8 @@ def limits(evaluation: Evaluation, brief: Brief) -> list[str]:
     of_device = _cpu_limits if evaluation.backend == "cpp" else _gpu_limits
     found = of_device(evaluation, brief)
     fraction = roofline_fraction(evaluation, brief)
+    if fraction is not None and fraction > BEYOND:
+        return ["it is faster than the floor: the peaks were measured too low, or less need be computed", *found]
     if fraction is not None and fraction >= NEAR_FLOOR:
         near = f"it is at {_share(fraction)} of the roofline: little is left but moving fewer bytes or doing less"
         return [near, *found]

@@ -67,8 +67,17 @@ def said_about(one: Evaluated, fence: Fence, limit: int) -> str:
     if _is_failed(one):
         lines = [f"reason: {fence.line(evaluation.reason, 2 * REASON_LIMIT)}", *lines]
         if evaluation.log:
-            lines.append(f"log:\n{evaluation.log}")
+            lines.append(f"log:\n{without_traceback(evaluation.log)}")
     return fence.block("judge", "\n".join(lines), limit) if lines else ""
+
+
+def without_traceback(log: str) -> str:
+    """A build's log without the builder's own traceback, which stands before the compiler's lines."""
+    if not log.startswith("Traceback"):
+        return log
+    lines = log.split("\n")
+    first = next((number for number, line in enumerate(lines) if ": error" in line or "error:" in line.lower()), 0)
+    return "\n".join(lines[first:])
 
 
 def profile(one: Evaluated, fence: Fence) -> Section:

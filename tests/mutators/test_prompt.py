@@ -307,3 +307,33 @@ def test_quantities_are_read_off_the_end_of_their_names():
         "note": ("x", "x"),
     }
     assert [quantity(name, value) for name, (value, _) in cases.items()] == [shown for _, shown in cases.values()]
+
+
+def test_a_build_log_is_shown_from_the_compilers_first_line_on():
+    from mutators.sections import without_traceback
+
+    log = 'Traceback (most recent call last):\n  File "x.py", line 3\nsource.cpp:7:3: error: no such name\nnote: x'
+    assert without_traceback(log) == "source.cpp:7:3: error: no such name\nnote: x"
+    assert without_traceback("source.cpp:7:3: error: x") == "source.cpp:7:3: error: x"
+    assert without_traceback("Traceback (most recent call last):\nboom") == "Traceback (most recent call last):\nboom"
+
+
+def test_a_program_beyond_the_roofline_is_not_told_that_little_is_left():
+    from fitness.evaluation import Evaluation, Verdict
+    from mutators.brief import Brief
+    from mutators.figures import limits
+
+    found = Evaluation(
+        Verdict.CORRECT,
+        "",
+        "p",
+        "cpp",
+        "0" * 64,
+        kernel_ms=1.0,
+        kernel_ms_ci=(0.9, 1.1),
+        reference_ms=2.0,
+        speedup=2.0,
+        speedup_ci=(1.9, 2.1),
+    )
+    assert any("faster than the floor" in line for line in limits(found, Brief("p", "", "cpp", floor_ms=1.5)))
+    assert any("little is left" in line for line in limits(found, Brief("p", "", "cpp", floor_ms=0.95)))
