@@ -127,7 +127,7 @@ class ModelProcess:
         descriptors: Sequence[int] = (),
     ) -> None:
         self._limits, self._is_closed = limits, False
-        self._at_rest: dict[str, tuple[int, int, int]] = {}
+        self._at_rest: dict[str, tuple[int, int]] = {}
         self._bound_to: dict[str, set[int]] = {}
         go_read, self._go = os.pipe2(os.O_CLOEXEC)
         self._done, done_write = os.pipe2(os.O_CLOEXEC)
@@ -168,12 +168,16 @@ class ModelProcess:
         self._note_rest()
 
     def _note_rest(self) -> None:
-        self._at_rest, self._bound_to = self._thread_ns(), self._bindings()
+        self._at_rest, self._bound_to = self._ran(), self._bindings()
+
+    def _ran(self) -> dict[str, tuple[int, int]]:
+        """Per thread: how long it computed [ns] and how often it ran. Its waiting time may be booked later."""
+        return {task: (computed, slices) for task, (computed, _, slices) in self._thread_ns().items()}
 
     def _check_rest(self) -> None:
         """CandidateFailed when a thread has run since the process was stopped, which a signal to itself would bring
         about."""
-        if self._thread_ns() != self._at_rest:
+        if self._ran() != self._at_rest:
             if self.child.ended.wait(0.2):  # somebody killed it while it was frozen
                 raise self._death("between two calls")
             raise CandidateFailed(Verdict.CONTRACT, "it ran while it was stopped: it must not wake itself up")

@@ -194,7 +194,7 @@ def _prompts(config: Config, run: Run, brief: Brief) -> Any:
 
 
 def _operators(config: Config, metered: Sequence[Metered], prompts: Any, insights: Insights) -> tuple[Mutator, ...]:
-    from mutators.knobs import Knobs
+    from mutators.knobs import Knobs, KnobsOptions
     from mutators.operators import ModelOperator, OperatorOptions
 
     wanted = split_names(config.mutators.use)[1] or config.models.operators
@@ -203,7 +203,8 @@ def _operators(config: Config, metered: Sequence[Metered], prompts: Any, insight
     for model in metered:
         for name in wanted:
             if name == "knobs":
-                made.append(Knobs(model, model.name))
+                knobs = KnobsOptions(temperature=config.models.temperature or KnobsOptions().temperature)
+                made.append(Knobs(model, model.name, knobs))
             else:
                 made.append(ModelOperator(name, model, model.name, prompts, options, insights=insights.recall))
     return tuple(made)
