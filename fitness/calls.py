@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fitness import wire
 from fitness.children import Child, Zygote
@@ -178,15 +178,19 @@ class ModelProcess:
         """CandidateFailed when a thread has run since the process was stopped, which a signal to itself would bring
         about."""
         if self._ran() != self._at_rest:
-            if self.child.ended.wait(0.2):  # somebody killed it while it was frozen
-                raise self._death("between two calls")
-            raise CandidateFailed(Verdict.CONTRACT, "it ran while it was stopped: it must not wake itself up")
+            self._refuse("it ran while it was stopped: it must not wake itself up")
 
     def _check_bindings(self) -> None:
         """CandidateFailed when a thread of the stopped process was bound to other CPUs, which a candidate could do to
         the reference under the same user."""
         if self._bindings() != self._bound_to:
-            raise CandidateFailed(Verdict.CONTRACT, "threads of a stopped process were bound to other CPUs")
+            self._refuse("threads of a stopped process were bound to other CPUs")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        """A stopped process is not as it was: because somebody killed it, or for a reason of its own."""
+        if self.child.ended.wait(0.2):
+            raise self._death("between two calls")
+        raise CandidateFailed(Verdict.CONTRACT, reason)
 
     def _bindings(self) -> dict[str, set[int]]:
         """The CPUs that each thread may use."""
