@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +184,7 @@ def _reach(
 
 
 def _prompts(config: Config, run: Run, brief: Brief) -> Any:
-    secret = bytes.fromhex(run.config.get("prompt_secret", ""))
+    secret = bytes.fromhex(run.config.get("prompt_secret") or secrets.token_hex(16))  # runs of old have none
     if config.models.templates:
         from mutators.openevolve_prompts import OpenEvolvePrompts
 

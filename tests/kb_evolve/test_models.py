@@ -182,9 +182,7 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_opened(
     assert not (tmp_path / "kb.db").exists()
 
 
-def test_questions_are_listed_printed_and_answered_on_the_command_line(
-    tmp_path: Path, toy_problem: Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_are_listed_printed_and_answered_on_the_command_line(tmp_path: Path, toy_problem: Problem) -> None:
     from click.testing import CliRunner
 
     from kb_evolve.cli import add_commands, cli
