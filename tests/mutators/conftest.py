@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,21 @@ def ticket() -> Callable[..., Ticket]:
         return Ticket(7, 0, seed, parent, tuple(inspirations), tuple(lineage))
 
     return make
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Any:
+    """A journal in a file (llm_makers.FileJournal)."""
+    from llm_makers import FileJournal
+
+    return FileJournal(tmp_path / "journal.jsonl")
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The key of the scripted server, in the environment."""
+    from llm_makers import KEY
+
+    monkeypatch.setenv("SCRIPTED_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return KEY

@@ -11,7 +11,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from llm_makers import FAST, GOOD, KEY, MODEL, FileJournal, ask_error, make_client, make_request, make_spec, wait_until
+from llm_makers import FAST, GOOD, KEY, MODEL, ask_error, make_client, make_request, make_spec, wait_until
 from openai_server import PRICE_IN, PRICE_OUT, Act, OpenAIServer
 
 from mutators.ledger import Ledger
@@ -22,18 +22,6 @@ pytestmark = [  # pytest undoes the filters that the client and litellm set
     pytest.mark.filterwarnings("ignore:Pydantic serializer warnings"),
     pytest.mark.filterwarnings("ignore:.*ReadOnly"),
 ]
-
-
-@pytest.fixture
-def journal(tmp_path) -> FileJournal:
-    return FileJournal(tmp_path / "journal.jsonl")
-
-
-@pytest.fixture
-def key(monkeypatch) -> str:
-    monkeypatch.setenv("SCRIPTED_KEY", KEY)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    return KEY
 
 
 def test_a_reply_comes_with_its_reasoning_usage_and_exact_cost(key, journal):

@@ -29,18 +29,6 @@ pytestmark = [  # pytest undoes the filters that the client and litellm set
 ]
 
 
-@pytest.fixture
-def journal(tmp_path) -> FileJournal:
-    return FileJournal(tmp_path / "journal.jsonl")
-
-
-@pytest.fixture
-def key(monkeypatch) -> str:
-    monkeypatch.setenv("SCRIPTED_KEY", KEY)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    return KEY
-
-
 def test_a_cap_refuses_before_anything_is_sent(key, journal):
     with OpenAIServer(acts=(GOOD,)) as server, make_client(server, journal, Ledger(max_usd=0.001)) as client:
         error = ask_error(client, make_request())
