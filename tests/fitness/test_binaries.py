@@ -76,8 +76,9 @@ def job(source: str, backend: str = "cpp") -> Job:
 
 
 @pytest.fixture(scope="module")
-def builder() -> Iterator[Builder]:
-    """A builder in a folder of its own; the workbench's builds lie elsewhere."""
+def builder(workbench) -> Iterator[Builder]:
+    """A builder in a folder of its own; the workbench's builds lie elsewhere, and its judge, which outlives this module,
+    has started before."""
     zygote, before = Zygote(1), tempfile.tempdir
     folder = Path(tempfile.mkdtemp(prefix="kb-test-"))
     folder.chmod(0o711)
