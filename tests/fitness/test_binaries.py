@@ -76,15 +76,18 @@ def job(source: str, backend: str = "cpp") -> Job:
 
 
 @pytest.fixture(scope="module")
-def builder(workbench) -> Iterator[Builder]:
-    """A builder in a folder of its own; the workbench's builds lie elsewhere, and its judge, which outlives this module,
-    has started before."""
+def builder() -> Iterator[Builder]:
+    """A builder in a folder of its own; the workbench's builds lie elsewhere. Only it sees that folder as the temporary
+    one: other tests' judges outlive it."""
     zygote, before = Zygote(1), tempfile.tempdir
     folder = Path(tempfile.mkdtemp(prefix="kb-test-"))
     folder.chmod(0o711)
     tempfile.tempdir = str(folder)
-    yield Builder(zygote, fenced=True)
-    tempfile.tempdir = before
+    try:
+        made = Builder(zygote, fenced=True)
+    finally:
+        tempfile.tempdir = before
+    yield made
     zygote.close()
     shutil.rmtree(folder)
 
