@@ -95,6 +95,8 @@ class Call:
     """On a GPU: what stood in the outputs when the clock was stopped."""
     reveal_ms: float = 0.0
     """On a GPU: how long it took to write the inputs while the process was stopped."""
+    tail_ms: float = 0.0
+    """On a GPU: the part of the window after the model's last call, in which samples were taken."""
 
 
 def raise_priority(pid: int) -> None:
@@ -126,8 +128,8 @@ class ModelProcess:
         limits: Limits,
         descriptors: Sequence[int] = (),
     ) -> None:
-        self._limits, self._is_closed = limits, False
-        self._at_rest: dict[str, tuple[int, int]] = {}
+        self._limits, self.is_closed = limits, False
+        self._at_rest: dict[str, int] = {}
         self._bound_to: dict[str, set[int]] = {}
         go_read, self._go = os.pipe2(os.O_CLOEXEC)
         self._done, done_write = os.pipe2(os.O_CLOEXEC)
@@ -141,9 +143,9 @@ class ModelProcess:
 
     def close(self) -> None:
         """Ends the process; its log stays readable until `discard`. Again it does nothing."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         self.child.kill()
         for descriptor in (self._go, self._done):
             os.close(descriptor)
@@ -170,9 +172,10 @@ class ModelProcess:
     def _note_rest(self) -> None:
         self._at_rest, self._bound_to = self._ran(), self._bindings()
 
-    def _ran(self) -> dict[str, tuple[int, int]]:
-        """Per thread: how long it computed [ns] and how often it ran. Its waiting time may be booked later."""
-        return {task: (computed, slices) for task, (computed, _, slices) in self._thread_ns().items()}
+    def _ran(self) -> dict[str, int]:
+        """Per thread: how often it was given a CPU. A thread shows as stopped a moment before it leaves its CPU, and
+        its computing time is booked when it leaves: only the count stands still from the first moment on."""
+        return {task: slices for task, (_, _, slices) in self._thread_ns().items()}
 
     def _check_rest(self) -> None:
         """CandidateFailed when a thread has run since the process was stopped, which a signal to itself would bring

@@ -94,8 +94,9 @@ class Pool:
         for batch in self._exam:
             yield batch[: self._calls]
 
-    def slow_down(self, window_ms: float) -> None:
-        """Batches are small here: nothing to change for a slow candidate."""
+    def adapt(self, window_ms: float, *, is_last: bool) -> bool:
+        """Batches are small here: nothing to change for a slow or a fast candidate."""
+        return False
 
     @property
     def rounds(self) -> int:

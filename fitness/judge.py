@@ -120,8 +120,7 @@ class Judge:
                 other.child.discard()
             if rounds.kept < FEWEST_ROUNDS // 2:
                 raise JudgeError(
-                    f"baseline {kind} of {job.problem}: {rounds.dropped} of {rounds.dropped + rounds.kept} rounds were "
-                    "disturbed by other load on the machine; end other programs and try again"
+                    f"baseline {kind} of {job.problem}: {rounds.disturbed()}; end other programs and try again"
                 )
             found = timing.summarise(rounds.kernel_ms, rounds.reference_ms)
             return {

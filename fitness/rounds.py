@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 FEWEST_ROUNDS = 10
 PATIENCE = 8
 """This many times the session's `timed_s`, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
-MOST_TAKEN_OFF = 0.12
+MOST_TAKEN_OFF = 0.2
+"""What an early "done" could gain, the 0.2 ms of asking where the samples lie, stays below 5% by this."""
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window."""
 
@@ -42,8 +44,8 @@ class Bench:
     summary: Callable[[], dict[str, Any]] = dict
     """Features of the rounds since `quiet(True)`: clocks, temperature."""
     fixed_ms: float = 0.0
-    """On a GPU, what a window of one call costs around the work itself, measured with a trusted no-op: the device's
-    change from one process to the other and back, messages, and taking samples."""
+    """On a GPU, what a window of one call costs around the work itself, taking samples apart: messages, and the
+    device's change from one process to the other. From a trusted problem of our own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +78,24 @@ class Rounds:
     reference_ms: list[float] = field(default_factory=list)
     reveals_ms: list[float] = field(default_factory=list)
     """How much longer writing the inputs took for the candidate than for the reference."""
-    dropped: int = 0
+    disturbances: Counter[str] = field(default_factory=Counter)
+    """Why rounds were dropped."""
     draws: int = 0
+    calls: int = 0
+    """Of the last window."""
 
     @property
     def kept(self) -> int:
         return len(self.kernel_ms)
+
+    @property
+    def dropped(self) -> int:
+        return self.disturbances.total()
+
+    def disturbed(self) -> str:
+        """How many rounds were dropped, and the commonest reason."""
+        [(reason, _)] = self.disturbances.most_common(1)
+        return f"{self.dropped} of {self.dropped + self.kept} rounds were disturbed: {reason}"
 
 
 def paired(
@@ -111,8 +125,8 @@ def paired(
                 calls = _round(bench, [runner, reference], batch, order, is_paced=plan.is_paced)
                 if plan.is_checked:
                     session.compare(calls[0], calls[1], batch, is_copied)
-                if index == 0:
-                    feed.slow_down(calls[0].window_ms)
+                if index < warm and not plan.is_paced and feed.adapt(calls[0].window_ms, is_last=index + 1 == warm):
+                    warm = index + 2
                 if index < warm or not is_timed:
                     rounds.draws += len(batch)
                     continue
@@ -153,7 +167,10 @@ def _round(
             else:
                 calls[side] = sides[side].call(inputs, bench.flush)
         except CandidateFailed as failure:
-            if side == 0 or failure.verdict is Verdict.CONTRACT:  # the reference breaks no contract by itself
+            if side == 0:
+                raise
+            sides[side].close()  # whatever was done to it, the next candidate gets another
+            if failure.verdict is Verdict.CONTRACT:  # it breaks none by itself
                 raise
             raise JudgeError(f"the reference failed between two calls of the candidate: {failure.reason}") from failure
     return [calls[0], calls[1]]
@@ -162,11 +179,12 @@ def _round(
 def _keep(rounds: Rounds, calls: list[Call], count: int, bench: Bench, plan: Plan, fixed_ms: float) -> None:
     theirs, ours = calls
     rounds.draws += count
-    if ours.waited_share > FOREIGN_LOAD or bench.disturbed():
-        rounds.dropped += 1
+    rounds.calls = count
+    if reason := "other load on the machine" * (ours.waited_share > FOREIGN_LOAD) or bench.disturbed():
+        rounds.disturbances[reason] += 1
         return
     for times, call in ((rounds.kernel_ms, theirs), (rounds.reference_ms, ours)):
-        times.append((call.window_ms if plan.is_whole else _share(call.window_ms, fixed_ms)) / count)
+        times.append((call.window_ms if plan.is_whole else _share(call.window_ms, fixed_ms + ours.tail_ms)) / count)
     rounds.reveals_ms.append(theirs.reveal_ms - ours.reveal_ms)
 
 

@@ -66,11 +66,7 @@ class Trial:
         self.draws += rounds.draws
         _refuse_early_work(rounds)
         if rounds.kept < FEWEST_ROUNDS // 2 and rounds.dropped:
-            share = f"{rounds.dropped} of {rounds.dropped + rounds.kept}"
-            return {
-                "verdict": Verdict.NO_VERDICT,
-                "reason": f"{share} rounds were disturbed by other load on the machine",
-            }
+            return {"verdict": Verdict.NO_VERDICT, "reason": rounds.disturbed()}
         return self._score(rounds, found, held)
 
     def _verified(self, runner: Runner | GpuRunner, found: list[Errors], held: int) -> dict[str, Any]:
@@ -141,7 +137,7 @@ class Trial:
             f"{result.speedup:.3g}x [{low:.3g}, {high:.3g}] over {result.rounds} rounds{note}"
         )
         findings = self._findings(found, held)
-        findings["features"] |= {"dropped_rounds": rounds.dropped, "calls_per_window": self._session.calls}
+        findings["features"] |= {"dropped_rounds": rounds.dropped, "calls_per_window": rounds.calls}
         findings["features"] |= self._bench.summary()
         return {
             "verdict": Verdict.CORRECT,

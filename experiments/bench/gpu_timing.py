@@ -54,7 +54,7 @@ class TimedKernel:
 
 
 SIZES: dict[str, tuple[str, str, dict[str, int]]] = {
-    "elementwise_8m": ("elementwise", "elementwise_cuda", {"SIZE": 1 << 23}),
+    "elementwise_12m": ("elementwise", "elementwise_cuda", {"SIZE": 3 << 22}),
     "elementwise_16m": ("elementwise", "elementwise_cuda", {"SIZE": 1 << 24}),
     "elementwise_64m": ("elementwise", "elementwise", {"SIZE": 1 << 26}),
     "elementwise_512m": ("elementwise", "elementwise", {"SIZE": 1 << 29}),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import statistics
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -90,13 +91,16 @@ class GpuRunner(ModelProcess):
         self.child.thaw()
         self._order(wire.RUN, len(batch))
         self._await(wire.DONE, "a forward call", awake_s=AWAKE_S)
+        done = time.perf_counter_ns()
         self._take(chosen)
-        window_ns = time.perf_counter_ns() - started
-        return self._finish(batch, chosen, window_ns, (started - revealing) / 1e6)
+        ended = time.perf_counter_ns()
+        times = {"reveal_ms": (started - revealing) / 1e6, "tail_ms": (ended - done) / 1e6}
+        return self._finish(batch, chosen, (ended - started) / 1e6, **times)
 
     def paced(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None = None) -> Call:
         """As `call`, but an input is revealed only when the output before it is there: nothing can be done for several
-        calls at once. The window holds the reveals too; what they and the messages take is the same for every model.
+        calls at once. The window is the median step for each of them: a step holds the reveal and the messages, which
+        take the same for every model, and some steps are disturbed.
         """
         self._let_go()
         chosen = [self._sampler.choose([number]) for number in range(len(batch))]
@@ -104,18 +108,20 @@ class GpuRunner(ModelProcess):
         self._check_idle()
         self._reveal([], flush)
         self._check_rest()
-        started = time.perf_counter_ns()
         self.child.thaw()
+        steps_ns = []
         for number, values in enumerate(batch):
+            started = time.perf_counter_ns()
             self._reveal([values], None, number)
             self._order(wire.STEP, number)
             self._await(wire.DONE, "a forward call", awake_s=AWAKE_S)
             self._take(chosen[number], number * len(self._layouts))
-        window_ns = time.perf_counter_ns() - started
-        return self._finish(batch, [stretch for each in chosen for stretch in each], window_ns, 0.0)
+            steps_ns.append(time.perf_counter_ns() - started)
+        window_ms = statistics.median(steps_ns) * len(steps_ns) / 1e6
+        return self._finish(batch, [stretch for each in chosen for stretch in each], window_ms)
 
     def _finish(
-        self, batch: Sequence[Sequence[torch.Tensor]], chosen: Sequence[Stretch], window_ns: int, reveal_ms: float
+        self, batch: Sequence[Sequence[torch.Tensor]], chosen: Sequence[Stretch], window_ms: float, **times: float
     ) -> Call:
         """After the clock: finds all outputs, stops the process and looks at what it did to its inputs."""
         samples = self._sampler.read(chosen)
@@ -124,7 +130,7 @@ class GpuRunner(ModelProcess):
         self._put_to_rest()
         if not self._is_trusted:
             self._examine(batch)
-        return Call(window_ns / 1e6, outputs, samples=samples, reveal_ms=reveal_ms)
+        return Call(window_ms, outputs, samples=samples, **times)
 
     def peak_extra_bytes(self) -> int:
         """Most device memory taken since it was ready, as the card counts it."""

@@ -21,7 +21,9 @@ from problems.inputs import FAMILIES
 if TYPE_CHECKING:
     from fitness.gpu.session import GpuSession
 
-SLOW_WINDOW_MS = 200.0
+WINDOW_MS = 12.0
+"""A window holds calls for about this long, some twenty times what it costs around them."""
+SLOW_WINDOW_MS, FAST_WINDOW_MS = 200.0, 8.0
 EXAM_FAMILIES = 2
 """A batch of hundreds of calls costs a tenth of a second, so not every family comes after every candidate's rounds."""
 MANY_ROUNDS = 1 << 30
@@ -73,7 +75,13 @@ class Stream:
         for family in random.SystemRandom().sample(self._others, min(EXAM_FAMILIES, len(self._others))):
             yield self._session.new_batch(family, self._calls)
 
-    def slow_down(self, window_ms: float) -> None:
-        """Fewer calls in a window for a candidate that is much slower than the reference."""
+    def adapt(self, window_ms: float, *, is_last: bool) -> bool:
+        """After an untimed batch: fewer calls for a candidate that is much slower than the reference, more for a much
+        faster one, after the last such batch. Whether one more is needed."""
         if window_ms > SLOW_WINDOW_MS:
             self._calls = max(1, int(self._calls * SLOW_WINDOW_MS / window_ms))
+        most = self._session.capacity
+        if not is_last or window_ms > FAST_WINDOW_MS or not 1 < self._calls < most:
+            return False
+        self._calls = min(most, int(self._calls * WINDOW_MS / window_ms))
+        return True

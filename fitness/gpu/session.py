@@ -23,7 +23,7 @@ from fitness.evaluation import Job, JudgeError
 from fitness.gpu import room, windows
 from fitness.gpu.calls import GpuRunner, new_runner
 from fitness.gpu.memory import DeviceError, DeviceMemory
-from fitness.gpu.oracle import MANY_ROUNDS, GpuOracle, Stream
+from fitness.gpu.oracle import MANY_ROUNDS, WINDOW_MS, GpuOracle, Stream
 from fitness.questions import widened
 from fitness.rounds import Plan
 from fitness.sandbox import live_dir
@@ -34,11 +34,11 @@ from fitness.wire import Layout
 if TYPE_CHECKING:
     import torch
 
-WINDOW_MS = 12.0
-"""A window holds calls for about this long, some twenty times what it costs around them."""
 MOST_CALLS = 1024
+FASTER, CAPACITY_BYTES = 4, 4 << 30
+"""Windows of faster candidates grow up to so many times, while their inputs take no more than this."""
 PACED_CALLS, PACED_ROUNDS = 32, 8
-HOST_MS = {"cuda": 0.015, "triton": 0.045}
+HOST_MS = {"cuda": 0.03, "triton": 0.08}
 """How much longer than eager's launching may take: Python and a C function; Triton's own launcher, in Python."""
 SURPRISES_CHECKED = 2
 """Calls of a batch of a family that is not timed that the oracle looks at."""
@@ -57,8 +57,8 @@ class GpuSession:
     timed_s = 1.5
     """As on the CPU (fitness/session.py); a round takes about a tenth of a second, most of it drawing and comparing."""
     rounds_per_process = MANY_ROUNDS
-    warm_rounds = 1
-    """Untimed rounds: memory for the outputs of a whole batch is taken in them."""
+    warm_rounds = 2
+    """Untimed rounds: memory for the outputs of a whole batch is taken in the first."""
 
     def __init__(self, zygote: Zygote, job: Job, flush: torch.Tensor, *, fenced: bool) -> None:
         """Loads the problem and times the reference roughly.
@@ -95,7 +95,7 @@ class GpuSession:
         shapes = [layout.shape for layout in (*self.inputs, *self.state_layouts)]
         self._terms = verify.longest_sum(shapes, [layout.shape for layout in self.outputs])
         room.check(job=self.job, slot_bytes=self._slot_bytes, output_bytes=self._output_bytes)
-        self.calls = 1
+        self.calls = self.capacity = 1
         self._give("inputs", self._slot_bytes)
         self._state = self._varied_weights()
         self._nearness: dict[bool, list[Nearness]] = {}
@@ -111,7 +111,8 @@ class GpuSession:
                 -int(-WINDOW_MS // max(self.pilot_ms, 1e-3)),
             ),
         )
-        self._give("inputs", self._slot_bytes * self.calls)
+        self.capacity = self._capacity()
+        self._give("inputs", self._slot_bytes * self.capacity)
         self.fixed_ms = 0.0
         if self.calls > 1:
             is_copied = self._state is not None
@@ -175,6 +176,8 @@ class GpuSession:
 
     def timed_reference(self, is_copied: bool) -> GpuRunner:
         """The reference of the timed rounds, kept from candidate to candidate."""
+        if is_copied in self._references and self._references[is_copied].is_closed:
+            self._references.pop(is_copied).child.discard()
         if is_copied not in self._references:
             self._references[is_copied] = self.reference(is_copied)
         return self._references[is_copied]
@@ -199,7 +202,7 @@ class GpuSession:
         import torch
 
         torch.cuda.empty_cache()
-        own = (2 * self._slot_bytes + self._output_bytes) * self.calls
+        own = (2 * self._slot_bytes + self._output_bytes) * self.capacity
         if not self._is_small:
             own += 3 * self._output_bytes  # the bounds of one draw
         free = torch.cuda.mem_get_info(self._device)[0]
@@ -323,6 +326,11 @@ class GpuSession:
         """Whether inputs, results, fp64 results and bounds of all verification draws can be kept."""
         return len(VERIFICATION) * (self._slot_bytes + 6 * self._output_bytes) <= CACHED_BYTES
 
+    def _capacity(self) -> int:
+        """Calls that one window may hold, for candidates much faster than the reference."""
+        most = min(FASTER * self.calls, MOST_CALLS, CAPACITY_BYTES // max(1, self._slot_bytes), self._fitting_calls())
+        return max(self.calls, most) if self.calls > 1 else 1
+
     def _fitting_calls(self) -> int:
         return room.fitting_calls(self._device, self._slot_bytes, self._output_bytes)
 
@@ -387,7 +395,7 @@ class GpuSession:
             "inputs": self.facts["inputs"],
             "state": self.facts["state"] if state is not None else [],
             "state_handle": state.handle.hex() if state is not None else "",
-            "slots": max(self.calls, 2 if self._is_small else 1),
+            "slots": max(self.calls, self.capacity, 2 if self._is_small else 1),
             "slot_bytes": self._slot_bytes,
             "is_trusted": False,
         }

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 PILOT_CALLS, PILOT_WINDOWS = 16, 4
-FIXED_WINDOWS, SETTLING = 7, 2
+FIXED_WINDOWS, SETTLING = 9, 2
 
 
 def call_ms(runner: GpuRunner, new_batch: Callable[[int], Sequence[Draw]], calls: int) -> float:
@@ -29,7 +29,7 @@ def call_ms(runner: GpuRunner, new_batch: Callable[[int], Sequence[Draw]], calls
 
 
 def fixed_ms(runner: GpuRunner, new_batch: Callable[[int], Sequence[Draw]], calls: int, flush: torch.Tensor) -> float:
-    """What a window of many calls costs around them [ms], from windows of fewer and of all.
+    """What a window of many calls costs around them [ms], its tail apart, from windows of fewer and of all.
 
     The first call of a window, on cold caches, is in it. Only for a process that is trusted: a candidate could be slow
     in small windows on purpose.
@@ -39,7 +39,8 @@ def fixed_ms(runner: GpuRunner, new_batch: Callable[[int], Sequence[Draw]], call
         seen = []
         for _ in range(SETTLING + FIXED_WINDOWS):
             batch = [draw.inputs for draw in new_batch(count)]
-            seen.append(runner.call(batch, flush).window_ms)
+            call = runner.call(batch, flush)
+            seen.append(call.window_ms - call.tail_ms)
         medians.append(statistics.median(seen[SETTLING:]))
     short, long = medians
     return max(0.0, short - few * (long - short) / (calls - few))

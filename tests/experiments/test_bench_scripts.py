@@ -226,7 +226,7 @@ def test_agreement_is_judged_by_the_worst_kernel_on_either_clock():
 def test_the_timing_kernels_get_the_sizes_that_the_table_names():
     source = gpu_timing.load("softmax", "cuda:0").problem_source
     assert "ROWS = 4096\n" in source and "COLUMNS = 8192\n" in source
-    assert len(gpu_timing.SIZES) == 11 and gpu_timing.load("elementwise_8m", "cuda:0").backend == "cuda"
+    assert len(gpu_timing.SIZES) == 11 and gpu_timing.load("elementwise_12m", "cuda:0").backend == "cuda"
 
 
 def test_rows_written_at_the_same_time_are_all_kept(tmp_path):

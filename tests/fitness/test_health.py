@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -131,4 +133,5 @@ def test_every_bit_of_the_memory_pattern_is_both_values_somewhere():
 
 @pytest.mark.gpu
 def test_a_real_gpu_is_healthy():
-    assert health.known_answers("cuda:0") == health.HEALTHY
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as apart:  # ours would disturb judges
+        assert apart.submit(health.known_answers, "cuda:0").result() == health.HEALTHY

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -295,16 +297,23 @@ def test_where_the_list_stays_empty_nothing_is_foreign(gpu):
     assert watch.round() == ""
 
 
-@pytest.mark.gpu
-def test_a_real_gpu_answers_in_microseconds():
+def real_readings() -> tuple[str, str, bool, float]:
+    """UUIDs as NVML and as torch say, whether all readings are there, and seconds per look at the device."""
     import torch
 
     torch.ones(1, device="cuda:0")
     real = Gpu(0)
-    assert real.uuid.removeprefix("GPU-") == str(torch.cuda.get_device_properties(0).uuid)
-    assert real.sm_mhz() and real.processes() and not real.missing
     watch = Watch(real)
     started = time.perf_counter()
     for _ in range(200):
         watch.round()
-    assert (time.perf_counter() - started) / 200 < 0.002
+    spent_s = (time.perf_counter() - started) / 200
+    is_whole = bool(real.sm_mhz() and real.processes() and not real.missing)
+    return real.uuid.removeprefix("GPU-"), str(torch.cuda.get_device_properties(0).uuid), is_whole, spent_s
+
+
+@pytest.mark.gpu
+def test_a_real_gpu_answers_in_microseconds():
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as apart:  # ours would disturb judges
+        ours, theirs, is_whole, spent_s = apart.submit(real_readings).result()
+    assert ours == theirs and is_whole and spent_s < 0.002
