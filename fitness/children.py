@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -175,6 +175,11 @@ class Zygote:
             if pid in self._early:
                 self._end(self._early.pop(pid))
         return child
+
+    def bind(self, cpus: Collection[int]) -> None:
+        """Children started from now on run on these CPUs."""
+        with contextlib.suppress(ProcessLookupError):  # `spawn` says that it is gone
+            os.sched_setaffinity(self._process.pid, cpus)
 
     def living(self) -> list[Child]:
         """Children that have not ended."""

@@ -52,9 +52,8 @@ class Judge:
         os.sched_setaffinity(0, available)  # with its threads bound, OpenMP binds whoever loads it to the first CPU
         self._device, self._fenced, self.level = device, sandbox != "none", "S0"
         self._is_gpu = device != "cpu"
-        cpus = len(available)
-        self._zygote = Zygote(cpus, device, bind_threads=not self._is_gpu)
-        torch.set_num_threads(cpus)
+        self._zygote = Zygote(len(available), device, bind_threads=not self._is_gpu)
+        torch.set_num_threads(len(available))
         if self._fenced:
             from fitness.probe import probe
 
@@ -62,8 +61,12 @@ class Judge:
         self._sessions: OrderedDict[tuple[str, ...], Session | GpuSession] = OrderedDict()
         if self._is_gpu:
             health.refuse(device)
+            from fitness.gpu import cpus
             from fitness.gpu.bench import open_bench
 
+            mine, others = cpus.divided(device, frozenset(available))
+            self._zygote.bind(others)
+            os.sched_setaffinity(0, mine)
             self._bench = open_bench(device, self._zygote, fenced=self._fenced)
         else:
             flush = torch.zeros(min(cache_bytes(), MOST_FLUSH_BYTES) // 4, dtype=torch.int32)

@@ -100,7 +100,7 @@ def test_device_memory_of_a_killed_runner_is_back_within_five_seconds(gpu_bench)
 
 def test_an_illegal_access_is_a_runtime_error_and_the_device_works_on(gpu_bench):
     found = _judge_on_gpu(gpu_bench, in_kernel=STRAY)
-    assert found.verdict is Verdict.RUNTIME_ERROR, found.reason
+    assert found.verdict is Verdict.RUNTIME_ERROR, (found.reason, found.log[-500:])
     assert "illegal" in found.reason + found.log
     _next_is_fine_on_gpu(gpu_bench)
 
