@@ -38,7 +38,7 @@ MOST_CALLS = 1024
 FASTER, CAPACITY_BYTES = 4, 4 << 30
 """Windows of faster candidates grow up to so many times, while their inputs take no more than this."""
 PACED_CALLS, PACED_ROUNDS = 32, 8
-HOST_MS = {"cuda": 0.03, "triton": 0.08}
+HOST_MS = {"cuda": 0.02, "triton": 0.06}
 """How much longer than eager's launching may take: Python and a C function; Triton's own launcher, in Python."""
 SURPRISES_CHECKED = 2
 """Calls of a batch of a family that is not timed that the oracle looks at."""
