@@ -68,7 +68,7 @@ class Models:
     def paid_out(self) -> str:
         """Why no model may be asked any more, in words; empty while one may."""
         refusals = [one.refusal for one in self.metered]
-        return f"the models' budget is used: {refusals[-1]}" if refusals and all(refusals) else ""
+        return f"no model may be asked any more: {refusals[-1]}" if refusals and all(refusals) else ""
 
 
 def names_of(config: Config) -> tuple[str, ...]:

@@ -249,7 +249,7 @@ def test_the_cap_is_never_passed_and_ends_the_run_or_leaves_it_to_free_mutators(
         assert "tune" in mutators and outcome.evaluations > mutators.count("diff") + mutators.count("rewrite")
         assert set(mutators[-5:]) == {"tune"}, "after the cap, only what costs nothing"
     else:
-        assert outcome.reason.startswith("the models' budget is used: asking openai/scripted may cost")
+        assert outcome.reason.startswith("no model may be asked any more: asking openai/scripted may cost")
         begun = server.begun
         with OpenAIServer(Writer(db, SHARES)) as other:
             again = search(toy_problem, db, other, evaluations=40, **options)

@@ -34,9 +34,16 @@ def test_a_reply_comes_back_word_for_word_and_free_of_charge(tmp_path: Path) -> 
 def test_what_was_not_recorded_is_a_failure_that_says_what_is_missing(tmp_path: Path) -> None:
     journal = MemoryJournal()
     model = Recorded("other", read_replies(written(tmp_path / "r.jsonl")), journal)
-    with pytest.raises(ModelError, match="no reply of other to turn 0 of 3"):
+    with pytest.raises(ModelError, match="no reply of other to turn 0 of ticket 3"):
         model.ask(request(3, 0, "other"))
     assert len(journal.failures) == 1
+
+
+def test_the_end_of_the_record_is_an_end_of_the_budget(tmp_path: Path) -> None:
+    model = Recorded("some/model", read_replies(written(tmp_path / "r.jsonl")), MemoryJournal())
+    with pytest.raises(ModelError, match="the record ends with ticket 3") as caught:
+        model.ask(request(4, 0, "some/model"))
+    assert caught.value.kind == "budget"
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"number": 1}', '{"number":1,"turn":0,"model":"m","reply":{"text":3}}'])
