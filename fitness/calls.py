@@ -13,29 +13,20 @@ import ctypes
 import errno
 import itertools
 import os
-import select
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from fitness import wire
-from fitness.children import Child, Zygote
+from fitness.children import Zygote
 from fitness.evaluation import JudgeError, Verdict
-from fitness.quota import Quota, Watch
-from fitness.runner import CONTRACT, LOAD_ERROR, OUT_OF_MEMORY, RUNTIME_ERROR
+from fitness.process import CandidateFailed, Limits, ModelProcess
 from fitness.sandbox import Policy
-from fitness.wire import Layout, Output, Reply, Segment
+from fitness.wire import Layout, Output, Segment
 
 if TYPE_CHECKING:
     import torch
-
-POLL_MS = 50
-"""How often a running call's memory is looked at."""
-
-PRIORITY = -15
-"""Niceness of the judge and its runners."""
 
 SETTLE_S = 0.02
 
@@ -44,31 +35,6 @@ SAMPLED_CALLS = 8
 stays unseen in n windows with probability (1 - x)^(8 n)."""
 
 _RUBBISH = 0xA5
-
-_VERDICTS = {
-    LOAD_ERROR: Verdict.LOAD_ERROR,
-    RUNTIME_ERROR: Verdict.RUNTIME_ERROR,
-    OUT_OF_MEMORY: Verdict.OUT_OF_MEMORY,
-    CONTRACT: Verdict.CONTRACT,
-}
-
-
-class CandidateFailed(Exception):
-    """The candidate's own failure, on its way to becoming an Evaluation inside the judge."""
-
-    def __init__(self, verdict: Verdict, reason: str, *, signal: int = 0) -> None:
-        super().__init__(reason)
-        self.verdict, self.reason, self.signal = verdict, reason, signal
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one call may take."""
-
-    timeout_s: float
-    memory_bytes: int
-    device_bytes: int = 0
-    """On a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,162 +65,11 @@ class Call:
     """On a GPU: the part of the window after the model's last call, in which samples were taken."""
 
 
-def raise_priority(pid: int) -> None:
-    """Lets a process go before ordinary ones, where we may (root): less foreign load in the timed windows.
-
-    Where the kernel groups tasks by session, niceness counts between groups only when set on the group (sched(7)).
-    """
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, PRIORITY)
-        Path(f"/proc/{pid}/autogroup").write_text(str(PRIORITY))
-
-
 class _IoVec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class ModelProcess:
-    """A process that holds one model and answers orders: what runners on the CPU and on a GPU share."""
-
-    def __init__(
-        self,
-        zygote: Zygote,
-        entry: str,
-        spec: dict[str, Any],
-        policy: Policy,
-        limits: Limits,
-        descriptors: Sequence[int] = (),
-    ) -> None:
-        self._limits, self.is_closed = limits, False
-        self._at_rest: dict[str, int] = {}
-        self._bound_to: dict[str, set[int]] = {}
-        go_read, self._go = os.pipe2(os.O_CLOEXEC)
-        self._done, done_write = os.pipe2(os.O_CLOEXEC)
-        self.child: Child = zygote.spawn(entry, spec, policy, [go_read, done_write, *descriptors])
-        os.close(go_read)
-        os.close(done_write)
-        raise_priority(self.child.pid)
-        files = 20_000 if policy.processes else 2_000
-        quota = Quota(limits.memory_bytes, disk_bytes=4 * policy.file_bytes, files=files)
-        self._watch = Watch(self.child, quota, whole_group=policy.processes)
-
-    def close(self) -> None:
-        """Ends the process; its log stays readable until `discard`. Again it does nothing."""
-        if self.is_closed:
-            return
-        self.is_closed = True
-        self.child.kill()
-        for descriptor in (self._go, self._done):
-            os.close(descriptor)
-        self._free()
-
-    def _free(self) -> None:
-        """Lets go of the memory that was shared with the process."""
-
-    def _order(self, operation: int, argument: int, extra: bytes = b"") -> None:
-        with contextlib.suppress(BrokenPipeError):  # the next wait reports how it ended
-            os.write(self._go, wire.GO.pack(operation, argument, extra))
-
-    def _freeze(self) -> None:
-        if not self.child.freeze():
-            if self.child.ended.wait(0.5):
-                raise self._death("between two calls")
-            raise CandidateFailed(Verdict.CONTRACT, "the process could not be stopped within 1 s of its answer")
-
-    def _put_to_rest(self) -> None:
-        """Stops it and notes how its threads stand: not while the clock runs, since that takes a while."""
-        self._freeze()
-        self._note_rest()
-
-    def _note_rest(self) -> None:
-        self._at_rest, self._bound_to = self._ran(), self._bindings()
-
-    def _ran(self) -> dict[str, int]:
-        """Per thread: how often it was given a CPU. A thread shows as stopped a moment before it leaves its CPU, and
-        its computing time is booked when it leaves: only the count stands still from the first moment on."""
-        return {task: slices for task, (_, _, slices) in self._thread_ns().items()}
-
-    def _check_rest(self) -> None:
-        """CandidateFailed when a thread has run since the process was stopped, which a signal to itself would bring
-        about."""
-        if self._ran() != self._at_rest:
-            self._refuse("it ran while it was stopped: it must not wake itself up")
-
-    def _check_bindings(self) -> None:
-        """CandidateFailed when a thread of the stopped process was bound to other CPUs, which a candidate could do to
-        the reference under the same user."""
-        if self._bindings() != self._bound_to:
-            self._refuse("threads of a stopped process were bound to other CPUs")
-
-    def _refuse(self, reason: str) -> NoReturn:
-        """A stopped process is not as it was: because somebody killed it, or for a reason of its own."""
-        if self.child.ended.wait(0.2):
-            raise self._death("between two calls")
-        raise CandidateFailed(Verdict.CONTRACT, reason)
-
-    def _bindings(self) -> dict[str, set[int]]:
-        """The CPUs that each thread may use."""
-        found: dict[str, set[int]] = {}
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for task in os.listdir(f"/proc/{self.child.pid}/task"):
-                found[task] = os.sched_getaffinity(int(task))
-        return found
-
-    def _thread_ns(self) -> dict[str, tuple[int, int, int]]:
-        """Per thread: how long it computed and waited in the run queue [ns], and how often it ran (schedstat)."""
-        folder, found = f"/proc/{self.child.pid}/task", {}
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for task in os.listdir(folder):
-                with open(f"{folder}/{task}/schedstat", "rb") as file:
-                    computed, waited, slices = file.read().split()
-                found[task] = int(computed), int(waited), int(slices)
-        return found
-
-    def _await(self, kind: int, doing: str, awake_s: float = 0.0) -> Reply:
-        """The runner's next message, which must be of `kind`; the first `awake_s` without going to sleep."""
-        started = time.monotonic()
-        deadline = started + self._limits.timeout_s
-        poller = select.poll()
-        poller.register(self._done, select.POLLIN)
-        while awake_s and not poller.poll(0) and time.monotonic() < started + awake_s:
-            pass
-        while not poller.poll(POLL_MS):
-            if time.monotonic() > deadline:
-                raise CandidateFailed(Verdict.TIMEOUT, f"{doing} took longer than {self._limits.timeout_s:g} s")
-            self._check_quota(doing)
-        # a second more: a judge that was stopped meanwhile finds the deadline gone and the answer there
-        body = wire.read_exactly(self._done, wire.REPLY_BYTES, max(deadline, time.monotonic() + 1))
-        if body is None:
-            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with part of a message")
-        if not body:
-            raise self._death(doing)
-        if kind != wire.DONE:  # not while the clock runs; READY and RELEASED come after or before each call
-            self._check_quota(doing)
-        try:
-            reply = wire.unpack_reply(body)
-        except ValueError as error:
-            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with {error}: a broken message") from error
-        if reply.kind == wire.FAILED:
-            verdict = _VERDICTS.get(reply.code, Verdict.RUNTIME_ERROR)
-            raise CandidateFailed(verdict, f"{doing} failed: {reply.text}")
-        if reply.kind != kind:
-            raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered out of turn (message kind {reply.kind})")
-        return reply
-
-    def _check_quota(self, doing: str) -> None:
-        if excess := self._watch.excess():
-            raise CandidateFailed(excess[0], f"{doing} {excess[1]}")
-
-    def _death(self, doing: str) -> CandidateFailed:
-        self.child.ended.wait(5)
-        status = self.child.status
-        number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
-        return CandidateFailed(
-            Verdict.RUNTIME_ERROR, f"the process {self.child.death()} during {doing}, before it answered", signal=number
-        )
 
 
 class Runner(ModelProcess):

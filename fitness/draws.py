@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fitness import verify
-from fitness.calls import Call, CandidateFailed
+from fitness.calls import Call
 from fitness.evaluation import Job, Verdict
+from fitness.process import CandidateFailed
 from fitness.verify import Expected
 from problems.problem import ProblemError
 

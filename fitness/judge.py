@@ -24,10 +24,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fitness import health, profile, timing
-from fitness.calls import CandidateFailed, raise_priority
 from fitness.children import Zygote
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from fitness.machine import cache_bytes, device_lock, device_name, judge_sha256
+from fitness.process import CandidateFailed, raise_priority
 from fitness.rounds import FEWEST_ROUNDS, Bench, Plan, paired
 from fitness.sandbox import hide_from_others, sleep_precisely
 from fitness.session import BASELINES, NO_OP, Session

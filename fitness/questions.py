@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fitness import wire
-from fitness.calls import Limits
 from fitness.children import Child, Zygote
 from fitness.evaluation import JudgeError
+from fitness.process import Limits
 from fitness.sandbox import Policy
 from fitness.wire import Layout, Segment
 from problems.inputs import FAMILIES

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from fitness import timing
-from fitness.calls import Call, CandidateFailed
+from fitness.calls import Call
 from fitness.draws import Draw
 from fitness.evaluation import JudgeError, Verdict
+from fitness.process import CandidateFailed
 
 if TYPE_CHECKING:
     import torch

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness import timing, verify, wire
-from fitness.calls import Call, Limits, Runner
+from fitness.calls import Call, Runner
 from fitness.children import Zygote
 from fitness.draws import SURPRISES, VERIFICATION, Draw, Pool, check, too_unstable
 from fitness.evaluation import Job
+from fitness.process import Limits
 from fitness.questions import OracleClient
 from fitness.rounds import Plan
 from fitness.sandbox import Policy, candidate_uid, live_dir

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fitness import timing, verify
-from fitness.calls import CandidateFailed, Runner
+from fitness.calls import Runner
 from fitness.draws import Draw, check
 from fitness.evaluation import Job, Verdict
+from fitness.process import CandidateFailed
 from fitness.rounds import FEWEST_ROUNDS, Bench, Plan, Rounds, paired
 from fitness.session import Session
 from fitness.verify import Errors

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fitness import wire
-from fitness.calls import SAMPLED_CALLS, Call, CandidateFailed, Limits, ModelProcess
+from fitness.calls import SAMPLED_CALLS, Call
 from fitness.children import Zygote
 from fitness.evaluation import JudgeError, Verdict
 from fitness.gpu import memory
@@ -25,6 +25,7 @@ from fitness.gpu.memory import DeviceError, DeviceMemory, MappedMemory
 from fitness.gpu.runner import INDICES
 from fitness.gpu.samples import Sampler, Stretch
 from fitness.nvml import Gpu
+from fitness.process import CandidateFailed, Limits, ModelProcess
 from fitness.sandbox import Policy
 from fitness.wire import Layout, Output
 

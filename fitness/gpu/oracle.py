@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fitness import wire
-from fitness.calls import Limits
 from fitness.children import Zygote
 from fitness.draws import SURPRISE_SHARE, Draw
 from fitness.evaluation import Job
+from fitness.process import Limits
 from fitness.questions import ProblemProcess
 from fitness.sandbox import Policy
 from problems.inputs import FAMILIES

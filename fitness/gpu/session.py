@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fitness import verify, wire
 from fitness.builder import routes_of
-from fitness.calls import Call, Limits
+from fitness.calls import Call
 from fitness.children import Zygote
 from fitness.draws import VERIFICATION, Draw, too_late, too_unstable, wrong
 from fitness.evaluation import Job, JudgeError
@@ -24,6 +24,7 @@ from fitness.gpu import room, windows
 from fitness.gpu.calls import GpuRunner, new_runner
 from fitness.gpu.memory import DeviceError, DeviceMemory
 from fitness.gpu.oracle import MANY_ROUNDS, WINDOW_MS, GpuOracle, Stream
+from fitness.process import Limits
 from fitness.questions import widened
 from fitness.rounds import Plan
 from fitness.sandbox import live_dir

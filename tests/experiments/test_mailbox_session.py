@@ -36,7 +36,7 @@ def replayed(db: Path) -> Outcome:
 
 def asked(db: Path) -> dict[int, tuple[str, str, str]]:
     """Per ticket that a reply was recorded for: operator, outcome and reason."""
-    numbers = {number for number, _, _ in read_replies(SESSION / PROBLEM / "replies.jsonl")}
+    numbers = {number for number, *_ in read_replies(SESSION / PROBLEM / "replies.jsonl")}
     with open_store(db, read_only=True) as store:
         attempts = store.attempts(store.runs()[0].id)
         return {one.number: (one.mutator, one.outcome, one.reason) for one in attempts if one.number in numbers}
