@@ -1,0 +1,59 @@
+"""How many calls the windows of one candidate hold, by how long its untimed ones took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from fitness.gpu.oracle import Stream
+from fitness.rounds import Rounds
+
+
+def stream(calls: int, capacity: int) -> Stream:
+    session = SimpleNamespace(capacity=capacity, timed_families=lambda _: ["own"], other_families=lambda _: [])
+    return Stream(session, False, calls)  # type: ignore[arg-type]
+
+
+def calls_after(calls: int, capacity: int, *windows_ms: float) -> tuple[int, list[bool]]:
+    """The calls of the next window, and whether another untimed batch was asked for, window by window."""
+    one = stream(calls, capacity)
+    asked = [one.adapt(ms, is_last=index + 1 == len(windows_ms)) for index, ms in enumerate(windows_ms)]
+    return one._calls, asked
+
+
+def test_windows_of_a_candidate_as_fast_as_the_reference_stay():
+    assert calls_after(100, 400, 90.0, 12.5) == (100, [False, False])
+
+
+def test_a_slow_first_window_that_only_took_memory_changes_nothing():
+    assert calls_after(100, 400, 150.0, 10.0) == (100, [False, False])
+
+
+def test_a_much_faster_candidate_gets_longer_windows_and_one_more_untimed_batch():
+    assert calls_after(100, 400, 90.0, 4.0) == (300, [False, True])
+
+
+def test_windows_grow_no_further_than_the_memory_set_aside():
+    assert calls_after(100, 250, 90.0, 1.0) == (250, [False, True])
+    assert calls_after(100, 100, 90.0, 1.0) == (100, [False, False])
+
+
+def test_a_call_that_is_timed_alone_stays_alone():
+    assert calls_after(1, 1, 2.0, 2.0) == (1, [False, False])
+
+
+def test_a_much_slower_candidate_gets_fewer_calls():
+    assert calls_after(100, 400, 800.0, 200.0) == (25, [False, False])
+
+
+def test_the_commonest_reason_for_dropped_rounds_is_told():
+    rounds = Rounds(kernel_ms=[1.0], disturbances=Counter({"process 7 also uses the GPU (500 MiB)": 5, "slow": 2}))
+    assert rounds.disturbed() == "7 of 8 rounds were disturbed: process 7 also uses the GPU (500 MiB)"
+
+
+@pytest.mark.parametrize("window_ms", [7.0, 2.0])
+def test_grown_windows_last_about_as_long_as_others(window_ms):
+    calls, _ = calls_after(100, 1000, 90.0, window_ms)
+    assert calls / 100 * window_ms == pytest.approx(12.0, abs=window_ms / 100)
