@@ -141,6 +141,8 @@ def estimate_lines(config: Any) -> list[str]:
 
 def spent_text(spent: dict[str, Any]) -> str:
     """What models cost in this run, resumed parts included."""
+    if not spent["requests"]:
+        return "Models: no paid requests."
     tokens = f"{spent['prompt_tokens']:,} prompt and {spent['completion_tokens']:,} completion tokens"
     money = f"${spent['cost_usd']:.4f}" if spent["is_priced"] else f"${spent['cost_usd']:.4f} and unknown prices"
     uncertain = f", ${spent['uncertain_usd']:.4f} of it uncertain" if spent.get("uncertain_usd") else ""
