@@ -1,36 +1,57 @@
 """Where a correct kernel stands among kernels: coordinates on axes that a kernel engineer would name.
 
-Each axis is a number cut into bins by its edges. What the judge measured (Evaluation.features) is preferred;
-where it measured nothing, the number is estimated from the source text:
+Each axis is a number cut into bins by its edges. What the judge measured (Evaluation.features) is preferred; where it
+measured nothing, `threads`, `vector` and `size` are estimated from the source text.
 
-axis      unit      measured as                      otherwise
-threads   threads   features["threads"]              2 where the source starts threads (as by OpenMP), else 1
-vector    bit       features["vector_bits"]          what intrinsics or flags in the source ask for
-size      line      lines of code, from the source
-binary    byte      features["binary_bytes"]         0
-memory    byte      features["peak_extra_bytes"],    0
-                    else peak_mem_bytes
-registers register  features["registers"]            0; the most of any GPU kernel, per thread
-shared    byte      features["shared_bytes"]         0; the most of any GPU kernel, per block
-launches  launch    features["launches_per_call"],   0
-                    else features["kernels"]
+axis              unit      speaks of       read from
+backend                     all             cpp 0, cuda 1, triton 2
+threads           threads   cpp             features["threads"]; else 2 where the source starts threads, else 1
+vector            bit       cpp             features["vector_bits"], the widest registers in the binary; else what
+                                            intrinsics or flags in the source ask for
+binary            byte      all             features["binary_bytes"]
+size              line      all             lines of code of the source
+memory            byte      all             features["peak_extra_bytes"], else peak_mem_bytes
+registers         register  cuda, triton    features["registers"]: the most of any kernel, per thread
+shared            byte      cuda, triton    features["shared_bytes"]: the most of any kernel, per block
+launches          launch    cuda, triton    features["launches_per_call"], else features["kernels"] as compiled
+memory_roofline   share     cuda, triton    features["dram_percent"] where counters were read; else the problem's
+                                            compulsory bytes per second over the device's bandwidth
+compute_roofline  share     cuda, triton    features["sm_percent"] where counters were read; else the problem's
+                                            arithmetic per second over the device's rate
 
-`size` reads the source because a library's size says little: bundled seeds of 35 to 96 lines, with g++ -O2
-or -O3, all make files of 15.0 to 15.7 kB (sections are rounded up to pages). `binary` is for large kernels.
+A coordinate of -1 says that the axis does not speak of the candidate's backend, or that nothing is known. So one map
+holds several backends: with all axes configured each backend fills a map of its own, on the axes that mean something
+to it. Without counters both rooflines follow from the kernel's time alone: they then keep slower forms of a kernel,
+from which a faster one may yet come, and tell nothing of why they are slow.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from islands.candidate import Evaluated
+from problems.roofline import find_peaks
 
 Coordinates = tuple[int, ...]
-"""One bin number per axis, in the order of the configured axes."""
+"""One bin number per axis, in the order of the configured axes; UNKNOWN where an axis has nothing to say."""
+
+UNKNOWN = -1
+
+BACKENDS = ("cpp", "cuda", "triton")
+"""In the order of their bins; a new one comes last, so that the others keep theirs."""
+CPU = ("cpp",)
+GPU = ("cuda", "triton")
+
+DEFAULT_AXES = (
+    *("backend", "vector", "threads", "binary", "registers", "shared", "launches"),
+    *("memory_roofline", "compute_roofline", "memory"),
+)
+"""A C++ kernel is told apart by the first four and the last, a CUDA or Triton kernel by all but vector and threads."""
 
 PARALLEL = (
     re.compile(r"#\s*pragma\s+omp\b[^\n]*\bparallel\b"),
@@ -51,13 +72,22 @@ VECTOR_BITS = (
 CODE_LINE = re.compile(r"^\s*(?!//|\*|#(?!\s*(?:pragma|include|define|if|el|endif)))\S", re.MULTILINE)
 """A line that is neither blank nor only a comment, in Python or C++."""
 
+HALF_OCTAVES = tuple(math.ceil(2.0 ** (20 + step / 2)) for step in range(21))
+"""1 MiB to 1 GiB, each edge 1.41 times the one before. What the kernels of one problem take lies close together: edges
+at 1, 16 and 128 MiB told the kernels of 4 of 22 recorded searches in C++ apart, these those of 14."""
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One dimension of the map; a value v falls into bin `number of edges <= v`."""
 
     edges: tuple[float, ...]
-    read: Callable[[Evaluated], float]
+    read: Callable[[Evaluated], float | None]
+    """The value; None where it is not known."""
+    backends: tuple[str, ...] = BACKENDS
+    """Those of whose candidates it speaks; the others' coordinate is UNKNOWN."""
+    own_edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """By backend, in place of `edges`."""
 
 
 def _measured(evaluated: Evaluated, name: str) -> float | None:
@@ -65,6 +95,21 @@ def _measured(evaluated: Evaluated, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
+
+
+def _feature(*names: str) -> Callable[[Evaluated], float | None]:
+    """Reads the first of these features that was measured."""
+
+    def read(evaluated: Evaluated) -> float | None:
+        values = (_measured(evaluated, name) for name in names)
+        return next((value for value in values if value is not None), None)
+
+    return read
+
+
+def _backend(evaluated: Evaluated) -> float | None:
+    backend = evaluated.candidate.backend
+    return float(BACKENDS.index(backend)) if backend in BACKENDS else None
 
 
 def _threads(evaluated: Evaluated) -> float:
@@ -87,40 +132,81 @@ def _size(evaluated: Evaluated) -> float:
     return float(len(CODE_LINE.findall(evaluated.candidate.source)))
 
 
-def _binary(evaluated: Evaluated) -> float:
-    return _measured(evaluated, "binary_bytes") or 0.0
-
-
-def _memory(evaluated: Evaluated) -> float:
+def _memory(evaluated: Evaluated) -> float | None:
     measured = _measured(evaluated, "peak_extra_bytes")
-    return float(evaluated.evaluation.peak_mem_bytes or 0) if measured is None else measured
+    held = evaluated.evaluation.peak_mem_bytes
+    return (None if held is None else float(held)) if measured is None else measured
 
 
-def _registers(evaluated: Evaluated) -> float:
-    return _measured(evaluated, "registers") or 0.0
+@functools.lru_cache(maxsize=64)
+def _peaks(device_name: str) -> tuple[float, float] | None:
+    """Bandwidth [B/s] and plain fp32 rate [FLOP/s] of a device; None for one that is not in problems.roofline."""
+    peaks = find_peaks(device_name)
+    return (peaks.bytes_per_s, peaks.flop_per_s["fp32"]) if peaks else None
 
 
-def _shared(evaluated: Evaluated) -> float:
-    return _measured(evaluated, "shared_bytes") or 0.0
+def _memory_roofline(evaluated: Evaluated) -> float | None:
+    counted, rate = _measured(evaluated, "dram_percent"), _measured(evaluated, "achieved_bytes_per_s")
+    if counted is not None:
+        return counted / 100
+    peaks = _peaks(evaluated.evaluation.device_name)
+    return rate / peaks[0] if rate is not None and peaks else None
 
 
-def _launches(evaluated: Evaluated) -> float:
-    counted = _measured(evaluated, "launches_per_call")
-    return (_measured(evaluated, "kernels") or 0.0) if counted is None else counted
+def _compute_roofline(evaluated: Evaluated) -> float | None:
+    """Arithmetic over the fp32 rate, but at most `roofline_fraction`, which knows the rate of the run's precision."""
+    counted, rate = _measured(evaluated, "sm_percent"), _measured(evaluated, "achieved_flop_per_s")
+    if counted is not None:
+        return counted / 100
+    peaks, most = _peaks(evaluated.evaluation.device_name), _measured(evaluated, "roofline_fraction")
+    return min(rate / peaks[1], math.inf if most is None else most) if rate is not None and peaks else None
 
 
 AXES: Mapping[str, Axis] = {
-    "threads": Axis((2,), _threads),
-    "vector": Axis((128, 256, 512), _vector),
-    "size": Axis((50, 80, 120, 200), _size),
-    "binary": Axis((16_384, 32_768, 65_536), _binary),
-    "memory": Axis((1 << 20, 16 << 20, 128 << 20), _memory),
-    "registers": Axis((33, 65, 129), _registers),  # 65,536 per SM: above 32 no 2,048 threads fit, above 64 no 1,024
-    "shared": Axis((1, 16 << 10, 64 << 10), _shared),
-    "launches": Axis((2, 4), _launches),
+    "backend": Axis((1, 2), _backend),
+    "threads": Axis((2, 4, 16), _threads, CPU),
+    "vector": Axis((128, 256, 512), _vector, CPU),
+    "size": Axis((50, 80, 120, 200), _size, own_edges={"triton": (30, 50, 80, 120)}),
+    # A library's sections are rounded up to pages of 4 KiB: small C++ kernels make files of 15 to 25 kB.
+    "binary": Axis((16 << 10, 20 << 10, 24 << 10, 32 << 10, 64 << 10), _feature("binary_bytes"), CPU),
+    "memory": Axis(HALF_OCTAVES, _memory),
+    "registers": Axis((33, 65, 129), _feature("registers"), GPU),  # 65,536 per SM: 2,048, 1,024, 512 threads
+    "shared": Axis((1, 16 << 10, 64 << 10), _feature("shared_bytes"), GPU),
+    "launches": Axis((2, 4), _feature("launches_per_call", "kernels"), GPU),
+    "memory_roofline": Axis((0.25, 0.6), _memory_roofline, GPU),
+    "compute_roofline": Axis((0.25, 0.6), _compute_roofline, GPU),
 }
 
 
+def check_axes(axes: tuple[str, ...], edges: Mapping[str, tuple[float, ...]]) -> None:
+    """ValueError for an axis or a backend that does not exist, an axis named twice, or edges that do not ascend."""
+    for name in (*axes, *(key.partition("@")[0] for key in edges)):
+        if name not in AXES:
+            raise ValueError(f"unknown axis {name!r}, expected some of {', '.join(AXES)}")
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"axes must differ, found {', '.join(axes)}")
+    for key, values in edges.items():
+        name, at, backend = key.partition("@")
+        if at and backend not in AXES[name].backends:
+            raise ValueError(f"edges {key!r}: axis {name} speaks of {', '.join(AXES[name].backends)}, not {backend!r}")
+        if list(values) != sorted(set(values)):
+            raise ValueError(f"edges of axis {key} must ascend, found {values}")
+
+
 def coordinates(evaluated: Evaluated, axes: tuple[str, ...], edges: Mapping[str, tuple[float, ...]]) -> Coordinates:
-    """The cell of `evaluated`; `edges` replaces an axis's own edges where it names one. `()` for no axes."""
-    return tuple(bisect_right(edges.get(name, AXES[name].edges), AXES[name].read(evaluated)) for name in axes)
+    """The cell of `evaluated`, `()` for no axes.
+
+    `edges` replaces an axis's own: `{"memory": (...)}` those of all backends, `{"memory@cuda": (...)}` one's.
+    """
+    return tuple([_bin(evaluated, name, edges) for name in axes])
+
+
+def _bin(evaluated: Evaluated, name: str, edges: Mapping[str, tuple[float, ...]]) -> int:
+    axis, backend = AXES[name], evaluated.candidate.backend
+    if backend not in axis.backends and name != "backend":
+        return UNKNOWN
+    value = axis.read(evaluated)
+    if value is None:
+        return UNKNOWN
+    own = axis.own_edges.get(backend, axis.edges)
+    return bisect_right(edges.get(f"{name}@{backend}", edges.get(name, own)), value)

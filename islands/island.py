@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from random import Random
 from typing import TYPE_CHECKING
 
 from fitness.evaluation import Evaluation, Verdict
 from islands.archive import Archive
 from islands.candidate import DUPLICATE_OF, Evaluated
+from islands.distance import Diversity, mean_distance
 from islands.elite import beats, fitness
 from islands.features import Coordinates
+from islands.policies import Members, choose_parent
 
 if TYPE_CHECKING:
     from islands.population import PopulationConfig
@@ -63,27 +65,36 @@ class Island:
         self.failures: deque[Evaluated] = deque(maxlen=repairable)
         """The latest ones born here that failed in a way that can be repaired, oldest first."""
         self._improved_at = 0
-        """`told` when `best` last changed."""
+        """`told` when `best` last changed or the island was emptied."""
+        self._visits: Counter[Coordinates] = Counter()
         self._recent: deque[Evaluated] = deque(maxlen=recent)
-        self._sources: set[str] = set()
+        self._programs: set[str] = set()
+        """What `holds` knows: hashes of sources, and ids of programs."""
         self._archive = Archive()
 
-    def tell(self, evaluated: Evaluated, cell: Coordinates | None) -> None:
+    def tell(self, evaluated: Evaluated, cell: Coordinates | None, *, program: str, origin: Coordinates | None) -> None:
         """Counts a candidate born here; `cell` is None for one that becomes no member: failed, or a duplicate.
 
-        The program of a failed duplicate is not kept for repair a second time.
+        `program` is as for `settle`; `origin` is the cell that its first parent belongs in, None where it has none. The
+        program of a failed duplicate is not kept for repair a second time.
         """
         self.told += 1
+        if origin is not None:
+            self._visits[origin] += 1
         self.seed = self.seed or evaluated
         if is_repairable(evaluated.evaluation) and DUPLICATE_OF not in evaluated.evaluation.features:
             self.failures.append(evaluated)
         if cell is not None:
             self.correct += 1
-            self.settle(evaluated, cell)
+            self.settle(evaluated, cell, program)
 
-    def settle(self, evaluated: Evaluated, cell: Coordinates) -> None:
-        """Makes a correct candidate, born here or not, a member."""
-        self._sources.add(evaluated.candidate.source_sha256)
+    def settle(self, evaluated: Evaluated, cell: Coordinates, program: str) -> None:
+        """Makes a correct candidate, born here or not, a member.
+
+        `program` is the id of the first candidate of the run that compiled to the same program: its own, or another's.
+        """
+        self._programs |= {evaluated.candidate.source_sha256, program}
+        self._visits[cell] += 1
         self._recent.append(evaluated)
         self._archive.add(evaluated)
         if beats(evaluated.evaluation, self.cells[cell].evaluation if cell in self.cells else None):
@@ -97,12 +108,23 @@ class Island:
         """Evaluations told to it since its best improved, by its own work or by a migrant."""
         return self.told - self._improved_at
 
-    def holds(self, source_sha256: str) -> bool:
-        """Has a member with this source ever settled here?"""
-        return source_sha256 in self._sources
+    def holds(self, *programs: str) -> bool:
+        """Has a member with one of these source hashes or program ids settled here, since it was last emptied?"""
+        return not self._programs.isdisjoint(programs)
+
+    def empty(self) -> None:
+        """Forgets every member and failure; the clock and the seed stay."""
+        self.cells.clear()
+        self.best = None
+        self.failures.clear()
+        self._improved_at = self.told
+        self._recent.clear()
+        self._visits.clear()
+        self._programs.clear()
+        self._archive = Archive()
 
     def parent(self, rng: Random, config: PopulationConfig) -> Evaluated:
-        """A parent by the configured mix: the best, the elite of a random cell, or a recent member.
+        """A parent by the configured policies (policies.py).
 
         An island without a member gives its seed although it failed, so that repairing it remains possible.
         ValueError when it was told nothing at all.
@@ -111,12 +133,12 @@ class Island:
             if self.seed is None:
                 raise ValueError(f"island {self.number} was told no candidate yet. Tell its seed before asking.")
             return self.seed
-        draw = rng.random()
-        if draw < config.exploit:
-            return self.best
-        if draw < config.exploit + config.explore:
-            return rng.choice(list(self.cells.values()))
-        return rng.choice(self._recent)
+        return choose_parent(Members(self.best, self.cells, tuple(self._recent), self._visits), rng, config)
+
+    def diversity(self) -> Diversity:
+        """How varied its elites and latest members are; some milliseconds."""
+        shown = (*self.cells.values(), *self._recent)
+        return Diversity(len(self.cells), mean_distance(one.candidate.source for one in shown))
 
     def inspirations(self, rng: Random, parent: Evaluated, count: int) -> tuple[Evaluated, ...]:
         """Up to `count` members with sources distinct from the parent's and each other's, best first.
@@ -155,6 +177,7 @@ class Island:
             self._improved_at,
             [one.candidate.id for one in self.failures],
             [one.candidate.id for one in self._recent],
-            sorted(self._sources),
+            sorted(self._programs),
+            sorted([list(cell), count] for cell, count in self._visits.items()),
             [one.candidate.id for one in self._archive.front()],
         ]

@@ -6,6 +6,7 @@ nothing else; `ask` changes nothing. A resumed run is rebuilt by telling its his
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -13,16 +14,21 @@ from dataclasses import dataclass, field
 from random import Random
 
 from islands.candidate import DUPLICATE_OF, Candidate, Evaluated, Ticket
+from islands.distance import Diversity
 from islands.elite import beats
 from islands.family import Family
-from islands.features import AXES, Coordinates, coordinates
+from islands.features import DEFAULT_AXES, Coordinates, check_axes, coordinates
 from islands.island import Island
+from islands.policies import TOPOLOGIES, check_parents, choose_donor
 
 LEAST = {
     "islands": 1,
     "recent": 1,
     "migration_every": 0,
     "migrants": 0,
+    "reset_after": 0,
+    "tournament": 1,
+    "half_life": 1,
     "inspirations": 0,
     "relatives": 0,
     "repairable": 0,
@@ -39,48 +45,55 @@ class PopulationConfig:
     """Evaluations told to an island between two migrations from it; 0 for no migration."""
     migrants: int = 1
     """Candidates copied at each migration: the best, then the next best elites."""
+    topology: str = "ring"
+    """Where they are copied to: `ring`, `full`, `random`, `star` or `none` (policies.py)."""
+    reset_after: int = 0
+    """Evaluations told to an island since its best improved after which it is emptied and starts again from the best of
+    another island, if there is one that is clearly better; 0 for never."""
     inspirations: int = 3
     """Most other members shown with a ticket."""
     relatives: int = 200
     """Most evaluated relatives shown with a ticket, its parent included."""
-    exploit: float = 0.4
-    """Probability that an island's best is the parent."""
-    explore: float = 0.4
-    """Probability that the elite of a random cell is the parent; what is left goes to recent members."""
+    parents: Mapping[str, float] = field(default_factory=lambda: {"best": 0.4, "cells": 0.4, "recent": 0.2})
+    """Relative weights of the policies that choose a parent: `best`, `cells`, `recent`, `tournament`, `rank`,
+    `curious`, `novel` (policies.py). A table replaces this one as a whole."""
+    tournament: int = 3
+    """Members drawn by `tournament` and `novel`, of which one becomes the parent."""
+    half_life: int = 100
+    """Tickets after which a member's weight under `rank` has halved."""
     recent: int = 32
     """Latest members from which a recent one is drawn."""
     repairable: int = 8
     """Latest failed candidates of an island among which one to repair is looked for."""
     repairs: int = 2
     """Times that a failed candidate may be repaired; a failed repair once less, and so on (family.py)."""
-    axes: tuple[str, ...] = ("threads", "vector", "size", "memory")
-    """Axes of the map of elites, see features.py; none: one cell per island."""
+    axes: tuple[str, ...] = DEFAULT_AXES
+    """Axes of the map of elites, see features.py; none: one cell per island. A run may go on with others: its history
+    is then told again and falls into the new cells."""
     edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Bin edges that replace an axis's own, ascending, in the axis's unit."""
+    """Bin edges that replace an axis's own, ascending, in the axis's unit; `memory@cuda` for one backend's."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, found {getattr(self, name)}")
-        if min(self.exploit, self.explore) < 0 or self.exploit + self.explore > 1:
-            raise ValueError(f"exploit + explore must lie in 0..1, found {self.exploit} + {self.explore}")
-        for name in (*self.axes, *self.edges):
-            if name not in AXES:
-                raise ValueError(f"unknown axis {name!r}, expected some of {', '.join(AXES)}")
-        for name, edges in self.edges.items():
-            if list(edges) != sorted(set(edges)):
-                raise ValueError(f"edges of axis {name} must ascend, found {edges}")
+        if self.topology not in TOPOLOGIES:
+            raise ValueError(f"unknown topology {self.topology!r}, expected one of {', '.join(TOPOLOGIES)}")
+        check_parents(self.parents)
+        check_axes(self.axes, self.edges)
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One copy of a member from an island to the next."""
+    """One copy of a member from an island to another one."""
 
     after: int
     """Evaluations told to the whole population when it happened."""
     origin: int
     target: int
     candidate_id: str
+    is_reset: bool = False
+    """Whether the target was emptied for it, because it had not improved for long."""
 
 
 class Population:
@@ -91,9 +104,11 @@ class Population:
         self.run_id = run_id
         self.seed = seed
         self.migrations: list[Migration] = []
-        """Every migration so far, oldest first."""
+        """Every migration and every reset so far, oldest first."""
         self._islands = tuple(Island(number, config.recent, config.repairable) for number in range(config.islands))
         self._family = Family()
+        self._programs: dict[str, str] = {}
+        """Told duplicates -> the first told candidate with the same program."""
         self._best: Evaluated | None = None
 
     def seed_candidates(self, source: str, backend: str) -> list[Candidate]:
@@ -107,9 +122,10 @@ class Population:
         """Learns one evaluation. ValueError when its candidate was told before or its island does not exist.
 
         A correct candidate settles in its island's cell, where the better one stays (elite.beats). A failed
-        one, and one that repeats the evaluation of another of its island (DUPLICATE_OF), enters no cell but
+        one, and one that is the same program as a member of its island (DUPLICATE_OF), enters no cell but
         remains known as a relative. After every `migration_every` evaluations of an island its best members are
-        copied to the next island, unless that has had the same source.
+        copied along the topology, except to islands that have the same program; an island that has not improved for
+        `reset_after` evaluations starts again from another's best.
         """
         candidate = evaluated.candidate
         if candidate.id in self._family:
@@ -118,27 +134,62 @@ class Population:
             raise ValueError(f"candidate {candidate.id} is of island {candidate.island}, have {len(self._islands)}")
         self._family.add(evaluated)
         island = self._islands[candidate.island]
-        is_member = evaluated.evaluation.is_correct and not self._is_repeated(evaluated)
-        island.tell(evaluated, self._cell(evaluated) if is_member else None)
+        program = self._note_program(evaluated)
+        is_member = evaluated.evaluation.is_correct and (program == candidate.id or not island.holds(program))
+        cell = self._cell(evaluated) if is_member else None
+        island.tell(evaluated, cell, program=program, origin=self._origin(candidate))
         if is_member and beats(evaluated.evaluation, self._best.evaluation if self._best else None):
             self._best = evaluated
         if self.config.migration_every and island.told % self.config.migration_every == 0:
             self._migrate(island)
+        if self.config.reset_after and island.stalled >= self.config.reset_after:
+            self._reset(island)
 
-    def _is_repeated(self, evaluated: Evaluated) -> bool:
-        twin = self._family.find(str(evaluated.evaluation.features.get(DUPLICATE_OF, "")))
-        return twin is not None and twin.candidate.island == evaluated.candidate.island
+    def _note_program(self, evaluated: Evaluated) -> str:
+        """The id of the first told candidate that compiled to the same program; its own where it is the first."""
+        candidate_id, twin_id = evaluated.candidate.id, str(evaluated.evaluation.features.get(DUPLICATE_OF, ""))
+        if twin_id == candidate_id or twin_id not in self._family:
+            return candidate_id
+        self._programs[candidate_id] = self._program(twin_id)
+        return self._programs[candidate_id]
+
+    def _program(self, candidate_id: str) -> str:
+        return self._programs.get(candidate_id, candidate_id)
 
     def _cell(self, evaluated: Evaluated) -> Coordinates:
         return coordinates(evaluated, self.config.axes, self.config.edges)
 
+    def _origin(self, candidate: Candidate) -> Coordinates | None:
+        """The cell of a candidate's first parent, None where it has no correct one."""
+        parent = self._family.find(candidate.parent_ids[0]) if candidate.parent_ids else None
+        return self._cell(parent) if parent is not None and parent.evaluation.is_correct else None
+
+    def _draw(self, purpose: str, island: Island) -> Random:
+        """A generator that depends on the run's seed and on an island's clock: a replay draws the same."""
+        return Random(f"{self.seed}:{purpose}:{island.number}:{island.told}")
+
     def _migrate(self, island: Island) -> None:
-        target = self._islands[(island.number + 1) % len(self._islands)]
+        to = TOPOLOGIES[self.config.topology](island.number, len(self._islands), self._draw("migrate", island))
         for migrant in island.migrants(self.config.migrants):
-            if not target.holds(migrant.candidate.source_sha256):
-                target.settle(migrant, self._cell(migrant))
-                event = Migration(self.told, island.number, target.number, migrant.candidate.id)
-                self.migrations.append(event)
+            for number in to:
+                if not self._islands[number].holds(
+                    migrant.candidate.source_sha256, self._program(migrant.candidate.id)
+                ):
+                    self._copy(migrant, island.number, self._islands[number])
+
+    def _reset(self, island: Island) -> None:
+        """Empties a stagnant island and copies the best of a better one to it; nothing where there is no better one."""
+        others = {id(one.best): one for one in self._islands if one is not island and one.best is not None}
+        bests = [one.best for one in others.values() if one.best is not None]
+        founder = choose_donor(island.best, bests, self._draw("reset", island))
+        if founder is not None:
+            island.empty()
+            self._copy(founder, others[id(founder)].number, island, is_reset=True)
+
+    def _copy(self, migrant: Evaluated, origin: int, target: Island, *, is_reset: bool = False) -> None:
+        """Makes a member of one island one of another too; it stays where it is, and keeps its id and its parents."""
+        target.settle(migrant, self._cell(migrant), self._program(migrant.candidate.id))
+        self.migrations.append(Migration(self.told, origin, target.number, migrant.candidate.id, is_reset))
 
     def ask(self, number: int) -> Ticket:
         """Ticket `number`: depends on what was told so far and on `number`, changes nothing.
@@ -194,6 +245,10 @@ class Population:
         """The islands by number, to look at."""
         return self._islands
 
+    def diversity(self) -> tuple[Diversity, ...]:
+        """How varied each island is, by number; some milliseconds each."""
+        return tuple(island.diversity() for island in self._islands)
+
     @property
     def cells(self) -> dict[tuple[int, Coordinates], Evaluated]:
         """The elite of each occupied cell, by island and coordinates."""
@@ -203,10 +258,12 @@ class Population:
         """Hex digest of the whole state: equal for populations that will answer every `ask` the same."""
         state = [
             self.seed,
+            sorted(dataclasses.asdict(self.config).items()),
             self.told,
             self._best and self._best.candidate.id,
             [island.digest() for island in self._islands],
-            [[event.after, event.origin, event.target, event.candidate_id] for event in self.migrations],
+            [[one.after, one.origin, one.target, one.candidate_id, one.is_reset] for one in self.migrations],
             self._family.digest(),
+            sorted(self._programs.items()),
         ]
-        return hashlib.sha256(json.dumps(state).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()

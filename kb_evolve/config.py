@@ -170,9 +170,13 @@ def _keys(section: str) -> tuple[str, ...]:
     return tuple(entry.name for entry in dataclasses.fields(SECTIONS[section]))
 
 
+REBINNED = ("axes", "edges")
+"""Keys of the population that a run may change: its history is told again at each start, into the new cells."""
+
+
 FIXED = {
     "run": ("backend", "device", "arch", "precision", "seed"),
-    "population": _keys("population"),
+    "population": tuple(key for key in _keys("population") if key not in REBINNED),
     "mutators": _keys("mutators"),
     "judge": ("allow_fast_math",),
 }

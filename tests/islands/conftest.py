@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from islands.population import Population, PopulationConfig
 from islands.store import Store, open_store
 
 HERE = Path(__file__).parent
@@ -33,6 +34,20 @@ def make() -> ModuleType:
 def children() -> ModuleType:
     """The functions of islands_children.py, for `fork`."""
     return islands_children
+
+
+@pytest.fixture
+def grow(make: ModuleType) -> Callable[..., Population]:
+    """Builds a population that was told (number, speedup, changes) in this order."""
+
+    def build(told: Any, **config: Any) -> Population:
+        population = Population(PopulationConfig(**config), "run00000", 7)
+        for number, speedup, *changes in told:
+            changes = {"island": number % population.config.islands} | (changes[0] if changes else {})
+            population.tell(make.evaluated(number, speedup, **changes))
+        return population
+
+    return build
 
 
 @pytest.fixture

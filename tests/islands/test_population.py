@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -16,20 +15,6 @@ from islands.candidate import DUPLICATE_OF
 from islands.population import Migration, Population, PopulationConfig
 
 LONE = {"islands": 1, "migration_every": 0}
-
-
-@pytest.fixture
-def grow(make: Any) -> Callable[..., Population]:
-    """Builds a population that was told (number, speedup, changes) in this order."""
-
-    def build(told: Any, **config: Any) -> Population:
-        population = Population(PopulationConfig(**config), "run00000", 7)
-        for number, speedup, *changes in told:
-            changes = {"island": number % population.config.islands} | (changes[0] if changes else {})
-            population.tell(make.evaluated(number, speedup, **changes))
-        return population
-
-    return build
 
 
 def ids(evaluated: Any) -> list[int]:
@@ -78,7 +63,7 @@ def test_an_elite_stays_until_it_is_clearly_beaten(grow):
 def test_every_cell_keeps_its_own_elite(grow):
     told = [(0, 3.0, {"features": {"threads": 1}}), (1, 1.1, {"features": {"threads": 8}})]
     population = grow(told, axes=("threads",), **LONE)
-    assert {cell: one.candidate.number for (_, cell), one in population.cells.items()} == {(0,): 0, (1,): 1}
+    assert {cell: one.candidate.number for (_, cell), one in population.cells.items()} == {(0,): 0, (2,): 1}
 
 
 def test_own_edges_replace_an_axis_bins(grow):
@@ -140,10 +125,10 @@ def test_without_migration_no_parent_and_no_inspiration_is_foreign(grow):
 @pytest.mark.parametrize(
     ("mix", "expected"),
     [
-        ({"exploit": 1.0, "explore": 0.0}, {3: 1.0}),
-        ({"exploit": 0.0, "explore": 1.0}, {0: 0.5, 3: 0.5}),
-        ({"exploit": 0.0, "explore": 0.0, "recent": 2}, {2: 0.5, 3: 0.5}),
-        ({"exploit": 0.5, "explore": 0.5}, {0: 0.25, 3: 0.75}),
+        ({"parents": {"best": 1}}, {3: 1.0}),
+        ({"parents": {"cells": 1}}, {0: 0.5, 3: 0.5}),
+        ({"parents": {"recent": 1}, "recent": 2}, {2: 0.5, 3: 0.5}),
+        ({"parents": {"best": 2, "cells": 2}}, {0: 0.25, 3: 0.75}),
     ],
 )
 def test_parents_come_in_the_configured_mix(grow, mix, expected):
@@ -175,7 +160,7 @@ def test_inspirations_fall_back_on_the_islands_pareto_archive(grow):
         (1, 1.0, {"peak_mem_bytes": 10}),
         (2, 1.0, {"peak_mem_bytes": 950}),
     ]
-    population = grow(told, axes=(), exploit=1.0, explore=0.0, **LONE)
+    population = grow(told, axes=(), parents={"best": 1}, **LONE)
     assert ids(population.ask(3).inspirations) == [1]
 
 
@@ -200,7 +185,7 @@ def test_a_migrant_is_no_duplicate_of_a_source_that_the_island_has_had(grow):
 def test_a_migrant_keeps_its_lineage_and_goes_on_round_the_ring(grow):
     told: list[Any] = [(number, 1.0) for number in range(3)]
     told += [(3, 9.0, {"parent_ids": ("run00000-000000",)})] + [(number, 1.0) for number in range(4, 15)]
-    population = grow(told, islands=3, migration_every=2, exploit=1.0, explore=0.0)
+    population = grow(told, islands=3, migration_every=2, parents={"best": 1})
     assert [island.best.candidate.number for island in population.islands()] == [3, 3, 3]
     ticket = population.ask(16)
     assert (ticket.island, ticket.parent.candidate.island) == (1, 0)
@@ -224,11 +209,18 @@ def test_several_migrants_are_the_best_and_the_next_best_elites(grow):
         ({"islands": 0}, "islands must be at least 1"),
         ({"migration_every": -1}, "migration_every"),
         ({"recent": 0}, "recent"),
-        ({"exploit": 0.7, "explore": 0.4}, "exploit"),
-        ({"explore": -0.1}, "exploit"),
-        ({"axes": ("colour",)}, "unknown axis 'colour', expected some of threads"),
+        ({"parents": {"luck": 1}}, "unknown parent policy 'luck', expected some of best"),
+        ({"parents": {"best": -0.1}}, "weight of parent policy 'best' must be 0 or more"),
+        ({"parents": {"best": 0, "cells": 0}}, "some policy a weight above 0"),
+        ({"topology": "tree"}, "unknown topology 'tree', expected one of ring, full"),
+        ({"tournament": 0}, "tournament"),
+        ({"half_life": 0}, "half_life"),
+        ({"reset_after": -1}, "reset_after"),
+        ({"axes": ("colour",)}, "unknown axis 'colour', expected some of backend"),
         ({"edges": {"colour": (1,)}}, "unknown axis 'colour'"),
         ({"edges": {"size": (2, 1)}}, "must ascend"),
+        ({"edges": {"registers@cpp": (2,)}}, "axis registers speaks of cuda, triton, not 'cpp'"),
+        ({"axes": ("size", "size")}, "axes must differ"),
         ({"relatives": -1}, "relatives"),
         ({"inspirations": -1}, "inspirations"),
         ({"repairable": -1}, "repairable"),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from islands.elite import beats
+from islands.policies import PARENTS, TOPOLOGIES
 from islands.population import Population, PopulationConfig
 
 SPEEDUPS = st.none() | st.floats(0.1, 20.0)
@@ -32,8 +33,9 @@ CONFIGS = st.builds(
     migrants=st.integers(0, 2),
     relatives=st.integers(0, 10),
     inspirations=st.integers(0, 4),
-    exploit=st.floats(0, 0.5),
-    explore=st.floats(0, 0.5),
+    parents=st.dictionaries(st.sampled_from(list(PARENTS)), st.floats(0.1, 1), min_size=1, max_size=3),
+    topology=st.sampled_from(list(TOPOLOGIES)),
+    reset_after=st.sampled_from([0, 0, 2, 5]),
     recent=st.integers(1, 5),
     repairable=st.integers(0, 4),
     repairs=st.integers(0, 3),

@@ -102,8 +102,20 @@ def test_resuming_with_another_seed_is_refused_and_with_more_evaluations_is_not(
 
 
 def test_resuming_with_a_list_that_was_stored_as_a_tuple_is_no_change() -> None:
-    axes = ["size", "memory"]
-    check_resumable(resolve({"population": {"axes": axes}}).to_layer(), {"population": {"axes": axes}}, name="n")
+    use = ["tune", "swap"]
+    check_resumable(resolve({"mutators": {"use": use}}).to_layer(), {"mutators": {"use": use}}, name="n")
+
+
+def test_a_run_may_go_on_with_other_axes_but_with_no_other_policies() -> None:
+    stored = resolve({"population": {"axes": ["size"]}}).to_layer()
+    check_resumable(stored, {"population": {"axes": ["size", "memory"], "edges": {"size": [9]}}}, name="night")
+    with pytest.raises(ConfigError, match=r"started with topology = 'ring' and cannot go on with 'star'"):
+        check_resumable(stored, {"population": {"topology": "star"}}, name="night")
+
+
+def test_weights_of_parent_policies_may_be_whole_numbers() -> None:
+    config = resolve({"population": {"parents": {"rank": 1, "curious": 0.5}}}).population
+    assert config.parents == {"rank": 1, "curious": 0.5}
 
 
 def test_no_key_stands_in_two_sections_so_that_a_flag_means_one_thing() -> None:
