@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -14,30 +16,45 @@ TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\w+|[^\w\s]", re.DOTALL)
 SHINGLE = 3
 """Tokens in a row that count as one feature of a program."""
 KEPT = 128
-"""Hashes that a sketch keeps; the error of a distance is about 1 / sqrt(128), 9 points, and less near 0 and 1."""
+"""Hashes that a sketch keeps; a distance is off by 0.04 or so, standard deviation, and by less near 0 and 1."""
 COMPARED = 32
-"""Most members whose pairs are measured for an island's diversity: 496 pairs, some milliseconds."""
-
-Sketch = frozenset[int]
+"""Most members whose pairs are measured for an island's diversity: 496 pairs, about three milliseconds."""
 
 
-@functools.lru_cache(maxsize=4096)
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """The smallest hashes of what a program consists of."""
+
+    hashes: frozenset[int]
+    ascending: tuple[int, ...]
+
+    @property
+    def reach(self) -> float:
+        """Up to here it holds every hash of its program."""
+        return self.ascending[-1] if len(self.ascending) == KEPT else math.inf
+
+
+@functools.lru_cache(maxsize=1024)
 def sketch(source: str) -> Sketch:
     """The smallest hashes of the runs of three tokens in a source; comments of C++ are left out.
 
-    A bottom-k sketch: Broder, On the resemblance and containment of documents (1997), section 3.
+    Broder, On the resemblance and containment of documents (1997), section 3.
     """
     tokens = [token for token in TOKEN.findall(source) if not token.startswith(("//", "/*"))]
     runs = {" ".join(tokens[start : start + SHINGLE]) for start in range(max(1, len(tokens) - SHINGLE + 1))}
-    return frozenset(nsmallest(KEPT, {zlib.crc32(run.encode("utf-8", "surrogatepass")) for run in runs}))
+    ascending = nsmallest(KEPT, {zlib.crc32(run.encode("utf-8", "surrogatepass")) for run in runs})
+    return Sketch(frozenset(ascending), tuple(ascending))
 
 
 def distance(one: Sketch, other: Sketch) -> float:
-    """Estimated share of runs of tokens that only one of two programs has: 0 for the same, 1 for nothing in common."""
-    if one == other:
-        return 0.0
-    smallest = sorted(one | other)[:KEPT]
-    return 1.0 - sum(1 for value in smallest if value in one and value in other) / len(smallest)
+    """Estimated share of runs of tokens that only one of two programs has: 0 for the same, 1 for nothing in common.
+
+    Counted where both sketches are complete: what both hold always lies there.
+    """
+    reach = min(one.reach, other.reach)
+    common = len(one.hashes & other.hashes)
+    total = bisect_right(one.ascending, reach) + bisect_right(other.ascending, reach) - common
+    return 1.0 - common / total
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from islands.candidate import DUPLICATE_OF
+from islands.population import Population, PopulationConfig
 
 LONE = {"islands": 1, "migration_every": 0}
 PARENT = ("run00000-000000",)
@@ -111,6 +112,17 @@ def test_every_setting_is_part_of_the_digest_in_whatever_order_it_is_written(gro
     one, other = (grow(told, parents=table) for table in tables)
     assert one.digest() == other.digest()
     assert [one.ask(number) for number in range(60, 90)] == [other.ask(number) for number in range(60, 90)]
+
+
+def test_one_island_holds_elites_of_three_backends_and_none_dethrones_anothers(make):
+    population = Population(PopulationConfig(**LONE), "run00000", 7)
+    features = {"cpp": {"vector_bits": 256, "threads": 1}, "cuda": {"registers": 40}, "triton": {"registers": 40}}
+    for number, (backend, speedup) in enumerate([("cpp", 9.0), ("cuda", 1.0), ("triton", 2.0), ("cuda", 1.5)]):
+        new = make.candidate(number, backend=backend, island=0)
+        population.tell(make.Evaluated(new, make.evaluation(new, speedup, features=features[backend])))
+    assert [one.candidate.number for one in population.cells.values()] == [0, 3, 2]
+    parents = Counter(population.ask(number).parent.candidate.backend for number in range(300))
+    assert set(parents) == {"cpp", "cuda", "triton"}
 
 
 def test_diversity_is_measured_per_island(grow):

@@ -91,11 +91,17 @@ def test_nobody_counts_twice_and_only_the_correct_become_elites(make, told, conf
     assert population.told == len(told) == sum(island.told for island in population.islands())
     assert sum(island.correct for island in population.islands()) == sum(one[0] is not None for one in told)
     for island in population.islands():
+        assert 0 <= island.stalled <= island.told
         elites = list(island.cells.values())
         assert len({one.candidate.id for one in elites}) == len(elites)
         assert all(one.evaluation.is_correct for one in elites)
         assert (island.best is None) == (not elites)
-    assert len({(event.target, event.candidate_id) for event in population.migrations}) == len(population.migrations)
+    had: dict[int, set[str]] = {island.number: set() for island in population.islands()}
+    for event in population.migrations:
+        if event.is_reset:
+            had[event.target].clear()
+        assert event.candidate_id not in had[event.target], "copied twice to an island that was not emptied"
+        had[event.target].add(event.candidate_id)
 
 
 @settings(max_examples=40, deadline=None)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from islands.features import AXES
+from islands.policies import PARENTS, TOPOLOGIES
+from islands.population import PopulationConfig
 from kb_evolve.config import (
     DEFAULT_EVALUATIONS,
     SECTIONS,
@@ -126,3 +132,18 @@ def test_no_key_stands_in_two_sections_so_that_a_flag_means_one_thing() -> None:
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
 def test_the_configurations_that_we_ship_are_valid(path: Path) -> None:
     resolve(read_toml(path))
+
+
+def test_the_page_on_the_population_shows_the_defaults_and_every_name() -> None:
+    page = (CONFIGS.parents[1] / "docs" / "population.md").read_text(encoding="utf-8")
+    default = PopulationConfig()
+    shown: dict[str, Any] = {}
+    for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL):
+        layer = tomllib.loads(block)
+        resolve(layer)
+        shown |= layer["population"]
+    assert {key: value for key, value in shown.items() if key != "edges"} == {
+        "axes": list(default.axes),
+        **{key: getattr(default, key) for key in ("parents", "topology", "migration_every", "migrants", "reset_after")},
+    }
+    assert [name for name in (*AXES, *PARENTS, *TOPOLOGIES) if f"`{name}`" not in page] == []

@@ -81,6 +81,24 @@ def test_in_order_the_same_seed_gives_the_same_run_at_any_speed(
     )
 
 
+def test_a_run_goes_on_with_other_axes_and_its_history_falls_into_the_new_cells(
+    tmp_path: Path, toy_problem: Problem
+) -> None:
+    db = tmp_path / "kb.db"
+    search(toy_problem, db, axes=("memory",))
+    axes = ("size", "vector")
+    outcome = search(toy_problem, db, axes=axes, evaluations=30)
+    store, run_id = stored(db, outcome)
+    population = Population(PopulationConfig(islands=2, axes=axes), run_id, outcome.run.seed)
+    with store:
+        for entry in store.history(run_id):
+            population.tell(entry)
+        stops = [event.fields["digest"] for event in store.events(run_id) if event.kind == "stopped"]
+    assert outcome.evaluations == 30
+    assert stops[1] == population.digest()
+    assert {len(cell) for _, cell in population.cells} == {2}
+
+
 def test_another_seed_gives_another_run(tmp_path: Path, toy_problem: Problem) -> None:
     sources = [
         [step.candidate.source_sha256 for step in search(toy_problem, tmp_path / f"{seed}.db", seed=seed).lineage]
