@@ -77,7 +77,18 @@ def cli(debug: bool) -> None:
 
 def add_commands() -> None:
     """Puts every command into the group; their modules import what is heavy only when they run."""
-    from kb_evolve.commands import baseline, conversations, doctor, evaluate, history, mcp, outputs, problems, run
+    from kb_evolve.commands import (
+        baseline,
+        conversations,
+        doctor,
+        evaluate,
+        history,
+        imports,
+        mcp,
+        outputs,
+        problems,
+        run,
+    )
 
     for command in (
         run.run,
@@ -92,6 +103,7 @@ def add_commands() -> None:
         mcp.mcp,
         outputs.report,
         outputs.export,
+        imports.import_database,
         doctor.doctor,
     ):
         cli.add_command(command)
