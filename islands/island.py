@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
+from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from islands.candidate import DUPLICATE_OF, Evaluated
 from islands.distance import Diversity, mean_distance
 from islands.elite import beats, fitness
 from islands.features import Coordinates
-from islands.policies import Members, choose_parent
+from islands.policies import Members, choose_parent, shuffled
 
 if TYPE_CHECKING:
     from islands.population import PopulationConfig
@@ -145,18 +146,22 @@ class Island:
 
         The island's best comes always, then elites of random cells, then its Pareto archive's rest.
         """
-        elites, rest = list(self.cells.values()), self._archive.front()
-        pool = [self.best] if self.best else []
-        pool += rng.sample(elites, len(elites)) + rng.sample(rest, len(rest))
         seen = {parent.candidate.source_sha256}
         chosen: list[Evaluated] = []
-        for one in pool:
+        for one in self._shown(rng):
             if len(chosen) == count:
                 break
             if one.candidate.source_sha256 not in seen:
                 seen.add(one.candidate.source_sha256)
                 chosen.append(one)
         return tuple(sorted(chosen, key=lambda one: -fitness(one.evaluation)))
+
+    def _shown(self, rng: Random) -> Iterator[Evaluated]:
+        """The best, elites in random order, the archive in random order; only what is taken is drawn."""
+        if self.best is not None:
+            yield self.best
+        yield from shuffled(list(self.cells.values()), rng)
+        yield from shuffled(self._archive.front(), rng)
 
     def migrants(self, count: int) -> list[Evaluated]:
         """The best and the next best elites, at most `count` in all."""

@@ -7,13 +7,14 @@ replay draws the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
 
 from islands.candidate import Evaluated
-from islands.distance import distance, sketch
+from islands.distance import COMPARED, distance, sketch
 from islands.elite import beats, fitness
 from islands.features import Coordinates
 
@@ -85,17 +86,29 @@ def curious(members: Members, rng: Random, config: PopulationConfig) -> Evaluate
 
 
 def novel(members: Members, rng: Random, config: PopulationConfig) -> Evaluated:
-    """The elite whose tokens are least like the other elites' (mean distance), of `config.tournament` drawn ones."""
-    drawn = rng.sample(members.elites, min(config.tournament, len(members.cells)))
+    """The elite whose tokens are least like other elites' (mean distance), of `config.tournament` drawn ones.
+
+    Each is compared with the others drawn and with COMPARED more, so that large maps cost no more.
+    """
+    order = shuffled(members.elites, rng)
+    drawn = list(islice(order, config.tournament))
     if len(drawn) == 1:
         return drawn[0]
-    sketches = [sketch(one.candidate.source) for one in members.elites]
+    sketches = [sketch(one.candidate.source) for one in (*drawn, *islice(order, COMPARED))]
 
     def strangeness(one: Evaluated) -> float:
         own = sketch(one.candidate.source)
         return sum(distance(own, other) for other in sketches)
 
     return max(drawn, key=strangeness)
+
+
+def shuffled(members: list[Evaluated], rng: Random) -> Iterator[Evaluated]:
+    """The members in random order, drawn one by one as they are taken (Fisher and Yates); changes the list."""
+    for place in range(len(members)):
+        other = rng.randrange(place, len(members))
+        members[place], members[other] = members[other], members[place]
+        yield members[place]
 
 
 def _all(members: Members) -> list[Evaluated]:

@@ -171,20 +171,19 @@ class Population:
     def _migrate(self, island: Island) -> None:
         to = TOPOLOGIES[self.config.topology](island.number, len(self._islands), self._draw("migrate", island))
         for migrant in island.migrants(self.config.migrants):
-            for number in to:
-                if not self._islands[number].holds(
-                    migrant.candidate.source_sha256, self._program(migrant.candidate.id)
-                ):
-                    self._copy(migrant, island.number, self._islands[number])
+            programs = (migrant.candidate.source_sha256, self._program(migrant.candidate.id))
+            for target in (self._islands[number] for number in to):
+                if not target.holds(*programs):
+                    self._copy(migrant, island.number, target)
 
     def _reset(self, island: Island) -> None:
         """Empties a stagnant island and copies the best of a better one to it; nothing where there is no better one."""
-        others = {id(one.best): one for one in self._islands if one is not island and one.best is not None}
-        bests = [one.best for one in others.values() if one.best is not None]
+        homes = {one.best.candidate.id: one for one in self._islands if one is not island and one.best is not None}
+        bests = [one.best for one in homes.values() if one.best is not None]
         founder = choose_donor(island.best, bests, self._draw("reset", island))
         if founder is not None:
             island.empty()
-            self._copy(founder, others[id(founder)].number, island, is_reset=True)
+            self._copy(founder, homes[founder.candidate.id].number, island, is_reset=True)
 
     def _copy(self, migrant: Evaluated, origin: int, target: Island, *, is_reset: bool = False) -> None:
         """Makes a member of one island one of another too; it stays where it is, and keeps its id and its parents."""
