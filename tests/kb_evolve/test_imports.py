@@ -26,7 +26,7 @@ def files(tmp_path: Path, toy_problem: Problem) -> tuple[Path, Path]:
     """Two databases that each searched the same problem under the same name."""
     paths = tmp_path / "ours.db", tmp_path / "theirs.db"
     for seed, path in enumerate(paths):
-        Search(toy_problem, db=path, run="toy", workbench=Replay(Landscape()), evaluations=12, seed=seed).run()
+        Search(toy_problem, db=str(path), run="toy", workbench=Replay(Landscape()), evaluations=12, seed=seed).run()
     return paths
 
 
@@ -58,7 +58,7 @@ def test_an_imported_run_can_go_on_here(files: tuple[Path, Path], toy_problem: P
     with open_store(theirs, read_only=True) as store:
         name = f"toy@{store.runs()[0].id}"
     bench = Replay(Landscape())
-    outcome = Search(toy_problem, db=ours, run=name, workbench=bench, evaluations=16, seed=1).run()
+    outcome = Search(toy_problem, db=str(ours), run=name, workbench=bench, evaluations=16, seed=1).run()
     assert outcome.evaluations == 16
 
 
@@ -68,7 +68,7 @@ def test_a_run_that_went_on_in_both_files_ends_with_exit_code_2(files: tuple[Pat
     with open_store(theirs, read_only=True) as store:
         name = f"toy@{store.runs()[0].id}"
     for path, run in ((ours, name), (theirs, "toy")):
-        Search(toy_problem, db=path, run=run, workbench=Replay(Landscape()), evaluations=14, seed=1).run()
+        Search(toy_problem, db=str(path), run=run, workbench=Replay(Landscape()), evaluations=14, seed=1).run()
     before = kb("runs", "--db", ours, "--json").stdout
     result = kb("import", theirs, "--db", ours)
     assert result.exit_code == 2
