@@ -21,7 +21,7 @@ def test_a_foreign_parent_and_a_population_below_its_floor_are_faults() -> None:
     assert "4 islands: the mean token distance fell to 0.1" in isolation.failures(document(least=0.1))[0]
 
 
-@pytest.mark.parametrize("policy", ["best", "novel"])
+@pytest.mark.parametrize("policy", ["best", "cells"])
 def test_no_parent_of_ours_is_foreign_though_one_island_is_far_fitter(policy: str) -> None:
     assert isolation.foreign_ours(policy) == {"foreign_parents": 0.0, "foreign_inspirations": 0.0}
 
