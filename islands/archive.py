@@ -1,4 +1,4 @@
-"""The Pareto archive: kernels that no other one beats in time, memory and error at once."""
+"""The Pareto archive: kernels that no other one beats in time, memory, error and energy at once."""
 
 from __future__ import annotations
 
@@ -7,22 +7,35 @@ from collections.abc import Iterable
 
 from islands.candidate import Evaluated
 
-Objectives = tuple[float, float, float]
-"""(kernel_ms, peak_mem_bytes, error_ratio), all minimised."""
+Objectives = tuple[float, float, float, float]
+"""(kernel_ms, peak_mem_bytes, error_ratio, energy_mj), all minimised; energy [mJ] for each call, where it is known."""
+
+ENERGY = "energy_mj"
+"""Feature of an evaluation: energy of one call [mJ]."""
 
 
 def objectives(evaluated: Evaluated) -> Objectives:
-    """What the archive compares; a value that was not measured, or is NaN, counts as the worst."""
+    """What the archive compares; see `numbers`."""
     evaluation = evaluated.evaluation
-    values = (evaluation.kernel_ms, evaluation.peak_mem_bytes, evaluation.error_ratio)
-    kernel_ms, memory, error = (math.inf if value is None or math.isnan(value) else float(value) for value in values)
-    return kernel_ms, memory, error
+    return numbers(
+        evaluation.kernel_ms, evaluation.peak_mem_bytes, evaluation.error_ratio, evaluation.features.get(ENERGY)
+    )
+
+
+def numbers(*values: object) -> Objectives:
+    """The four values; one that was not measured, or is no number, counts as the worst."""
+    kernel_ms, memory, error, energy = (_number(value) for value in values)
+    return kernel_ms, memory, error, energy
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not math.isnan(value) else math.inf
 
 
 def pareto(evaluated: Iterable[Evaluated]) -> list[Evaluated]:
     """The correct candidates that no other one dominates, fastest first.
 
-    The caller passes candidates of one problem, device and precision. Of equals in all three objectives
+    The caller passes candidates of one problem, device and precision. Of equals in all objectives
     the first one given is kept.
     """
     archive = Archive()
@@ -42,9 +55,9 @@ class Archive:
         if not evaluated.evaluation.is_correct:
             return False
         new = objectives(evaluated)
-        if any(_covers(old, new) for old, _ in self._front):
+        if any(covers(old, new) for old, _ in self._front):
             return False
-        self._front = [(old, member) for old, member in self._front if not _covers(new, old)]
+        self._front = [(old, member) for old, member in self._front if not covers(new, old)]
         self._front.append((new, evaluated))
         return True
 
@@ -53,6 +66,6 @@ class Archive:
         return [member for _, member in sorted(self._front, key=lambda item: item[0])]
 
 
-def _covers(a: Objectives, b: Objectives) -> bool:
+def covers(a: Objectives, b: Objectives) -> bool:
     """Is `a` at least as good as `b` in every objective?"""
-    return a[0] <= b[0] and a[1] <= b[1] and a[2] <= b[2]
+    return a[0] <= b[0] and a[1] <= b[1] and a[2] <= b[2] and a[3] <= b[3]
