@@ -292,6 +292,7 @@ def test_an_estimate_is_given_before_the_run_and_unknown_prices_are_said_to_be_u
 def test_what_was_spent_is_told_by_model_and_operator(tmp_path: Path, toy_problem: Problem, person: Person) -> None:
     outcome = with_box(toy_problem, tmp_path, evaluations=4)
     assert outcome.spent is not None
-    text = spent_text(outcome.spent)
-    assert "Models: " in text and "$0.0000" in text
+    assert spent_text(outcome.spent) == "Models: no paid requests."
+    text = spent_text({**outcome.spent, "requests": 3, "by_operator": {"diff": {"cost_usd": 0.25}}})
+    assert text.startswith("Models: 3 requests") and "by operator: diff $0.2500" in text
     assert outcome_json(outcome)["models"]["max_usd"] is None
