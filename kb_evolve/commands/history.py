@@ -86,18 +86,24 @@ def best_of(history: list[Evaluated]) -> Evaluated | None:
 @click.argument("ref", required=False)
 @db_option
 @click.option("--limit", default=10, show_default=True, type=click.IntRange(min=1), help="How many.")
+@click.option(
+    "--pareto", is_flag=True, help="Those that none beats in time, memory and error at once, per problem and device."
+)
 @json_option
-def top(ref: str | None, db: str, limit: int, as_json: bool) -> None:
-    """List the fastest correct kernels, of all problems or of REF."""
+def top(ref: str | None, db: str, limit: int, pareto: bool, as_json: bool) -> None:
+    """List the fastest correct kernels, of all problems or of REF, over all runs of the database."""
     from islands.store import open_store
 
+    if pareto:
+        return _top_pareto(ref, db, limit, as_json)
     with open_store(db, read_only=True) as store:
         found = store.top(ref, limit)
         names = {run.id: run.name for run in store.runs()}
         known = sorted({run.problem_id for run in store.runs()})
     if as_json:
-        emit_json({"top": [evaluated_json(evaluated, _run_of(evaluated.candidate, names)) for evaluated in found]})
-        return
+        return emit_json(
+            {"top": [evaluated_json(evaluated, _run_of(evaluated.candidate, names)) for evaluated in found]}
+        )
     rows = [
         (
             evaluated.candidate.id,
@@ -109,8 +115,28 @@ def top(ref: str | None, db: str, limit: int, as_json: bool) -> None:
         )
         for evaluated in found
     ]
-    nothing = f"{db} holds no correct kernel of {ref or 'any problem'}; its problems: {', '.join(known) or 'none'}."
-    click.echo(columns(("id", "problem", "speedup", "kernel ms", "mutator", "run"), rows) if rows else nothing)
+    header = ("id", "problem", "speedup", "kernel ms", "mutator", "run")
+    return click.echo(columns(header, rows) if rows else _nothing(db, ref, known))
+
+
+def _top_pareto(ref: str | None, db: str, limit: int, as_json: bool) -> None:
+    from pathlib import Path
+
+    from islands.fronts import fold, measured_in
+    from islands.store import open_store
+    from kb_evolve.commands.pareto import fronts_json, fronts_text
+
+    fronts = fold(measured_in(Path(db), ref))
+    if as_json:
+        return emit_json({"fronts": fronts_json(fronts, limit)})
+    if fronts:
+        return click.echo(fronts_text(fronts, limit))
+    with open_store(db, read_only=True) as store:
+        return click.echo(_nothing(db, ref, sorted({run.problem_id for run in store.runs()})))
+
+
+def _nothing(db: str, ref: str | None, known: list[str]) -> str:
+    return f"{db} holds no correct kernel of {ref or 'any problem'}; its problems: {', '.join(known) or 'none'}."
 
 
 def _run_of(candidate: Candidate, names: dict[str, str]) -> str:
