@@ -65,6 +65,12 @@ class Family:
         self._twins.setdefault((candidate.island, self._skeletons[candidate.id]), []).append(candidate.id)
         self._standings[candidate.id] = self._stand(evaluated)
 
+    def amend(self, evaluated: Evaluated) -> None:
+        """Takes a newer evaluation of a told candidate; its place among the others stays."""
+        self._told[evaluated.candidate.id] = evaluated
+        if evaluated.evaluation.is_correct:
+            self._standings[evaluated.candidate.id].promise = fitness(evaluated.evaluation)
+
     def _stand(self, evaluated: Evaluated) -> _Standing:
         candidate, is_correct = evaluated.candidate, evaluated.evaluation.is_correct
         parent = self._standings.get(candidate.parent_ids[0]) if candidate.parent_ids else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -103,6 +104,28 @@ class Island:
         if beats(evaluated.evaluation, self.best.evaluation if self.best else None):
             self.best = evaluated
             self._improved_at = self.told
+
+    def amend(self, evaluation: Evaluation) -> None:
+        """Takes a newer evaluation of a program that settled here; one that failed this time is a member no more."""
+
+        def newer(one: Evaluated) -> Evaluated:
+            is_same = one.evaluation.source_sha256 == evaluation.source_sha256
+            return dataclasses.replace(one, evaluation=evaluation) if is_same else one
+
+        cells = {cell: newer(one) for cell, one in self.cells.items()}
+        self.cells = {cell: one for cell, one in cells.items() if one.evaluation.is_correct}
+        recent = [newer(one) for one in self._recent]
+        self._recent = deque((one for one in recent if one.evaluation.is_correct), self._recent.maxlen)
+        members = [newer(one) for one in self._archive.front()]
+        self._archive = Archive()
+        for member in members:
+            self._archive.add(member)
+        best = newer(self.best) if self.best else None
+        self.seed = newer(self.seed) if self.seed else None
+        self.best = best if best and best.evaluation.is_correct else None
+        for elite in self.cells.values():
+            if beats(elite.evaluation, self.best.evaluation if self.best else None):
+                self.best, self._improved_at = elite, self.told
 
     @property
     def stalled(self) -> int:

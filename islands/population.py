@@ -10,12 +10,13 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
+from fitness.evaluation import Evaluation
 from islands.candidate import DUPLICATE_OF, Candidate, Evaluated, Ticket
 from islands.distance import Diversity
-from islands.elite import beats
+from islands.duels import Fall, Throne, Wanted
 from islands.family import Family
 from islands.features import DEFAULT_AXES, Coordinates, check_axes, coordinates
 from islands.island import Island
@@ -26,6 +27,7 @@ LEAST = {
     "recent": 1,
     "migration_every": 0,
     "migrants": 0,
+    "reduel_after": 0,
     "reset_after": 0,
     "tournament": 1,
     "half_life": 1,
@@ -50,6 +52,9 @@ class PopulationConfig:
     reset_after: int = 0
     """Evaluations told to an island since its best improved after which it is emptied and starts again from the best of
     another island, if there is one that is clearly better; 0 for never."""
+    reduel_after: int = 5
+    """Challenges that the elite of the run survives before it is measured afresh, twice as many before the second time,
+    and so on (duels.py); 0: never."""
     inspirations: int = 3
     """Most other members shown with a ticket."""
     relatives: int = 200
@@ -109,7 +114,7 @@ class Population:
         self._family = Family()
         self._programs: dict[str, str] = {}
         """Told duplicates -> the first told candidate with the same program."""
-        self._best: Evaluated | None = None
+        self._throne = Throne(config.reduel_after)
 
     def seed_candidates(self, source: str, backend: str) -> list[Candidate]:
         """The run's first candidates: the same source once per island, numbered from 0."""
@@ -138,12 +143,39 @@ class Population:
         is_member = evaluated.evaluation.is_correct and (program == candidate.id or not island.holds(program))
         cell = self._cell(evaluated) if is_member else None
         island.tell(evaluated, cell, program=program, origin=self._origin(candidate))
-        if is_member and beats(evaluated.evaluation, self._best.evaluation if self._best else None):
-            self._best = evaluated
+        self._throne.tell(evaluated, self.told - 1)
         if self.config.migration_every and island.told % self.config.migration_every == 0:
             self._migrate(island)
         if self.config.reset_after and island.stalled >= self.config.reset_after:
             self._reset(island)
+
+    def retell(self, evaluated: Evaluated) -> Evaluated:
+        """Learns a fresh measurement of a candidate told before; returns the candidate with the estimate that counts.
+
+        Wherever its program is a member its evaluation is replaced, and the elite of the run may change. ValueError
+        when the candidate was never told.
+        """
+        candidate = evaluated.candidate
+        if candidate.id not in self._family:
+            raise ValueError(f"candidate {candidate.id} was never told; tell it before telling it again")
+        amended = self._throne.retell(evaluated, self.told)
+        self._family.amend(replace(evaluated, evaluation=amended.evaluation))
+        for island in self._islands:
+            if island.holds(candidate.source_sha256):
+                island.amend(amended.evaluation)
+        return amended
+
+    def is_worth_a_duel(self, evaluation: Evaluation) -> bool:
+        """Whether a candidate's first measurement lies above the elite's, so that a second one must decide."""
+        return self._throne.is_worth_a_duel(evaluation)
+
+    def wanted(self) -> Wanted | None:
+        """The told candidate that should be measured afresh next, for `retell`; None when there is no doubt left."""
+        return self._throne.wanted()
+
+    def falls(self) -> tuple[Fall, ...]:
+        """Every elite that lost its place, with its reason, oldest first."""
+        return tuple(self._throne.falls)
 
     def _note_program(self, evaluated: Evaluated) -> str:
         """The id of the first told candidate that compiled to the same program; its own where it is the first."""
@@ -237,8 +269,8 @@ class Population:
         return len(self._family)
 
     def best(self) -> Evaluated | None:
-        """The correct candidate that no later one has beaten (elite.beats); None while there is none."""
-        return self._best
+        """The elite of the run (duels.py) with the estimate that counts now; None while no candidate is correct."""
+        return self._throne.holder.evaluated if self._throne.holder else None
 
     def islands(self) -> tuple[Island, ...]:
         """The islands by number, to look at."""
@@ -259,7 +291,7 @@ class Population:
             self.seed,
             sorted(dataclasses.asdict(self.config).items()),
             self.told,
-            self._best and self._best.candidate.id,
+            self._throne.digest(),
             [island.digest() for island in self._islands],
             [[one.after, one.origin, one.target, one.candidate_id, one.is_reset] for one in self.migrations],
             self._family.digest(),
