@@ -38,7 +38,7 @@ def front(*times_ms: float, energy: float = float("inf")) -> Front:
 def searched(tmp_path: Path, toy_problem: Problem) -> Path:
     """A database with one short search."""
     path = tmp_path / "pareto.db"
-    Search(toy_problem, db=str(path), run="toy", workbench=Replay(Landscape()), evaluations=30).run()
+    Search(toy_problem, db=str(path), run="toy", workbench=Replay(Landscape(reference_ms=4000.0)), evaluations=30).run()
     return path
 
 
