@@ -15,41 +15,14 @@ used for anything but load_inline, counts as it stands. Equal digests mean equal
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from problems.syntax import parse
-
-CPP_TOKEN = re.compile(
-    r"""
-      (?P<include>\#[ \t]*include[ \t]*(?:<[^>\n]*>|"[^"\n]*"))
-    | (?P<tunable>//[ \t]*tune:[^\n]*)
-    | (?P<comment>//[^\n]*|/\*.*?\*/)
-    | (?P<open>/\*)
-    | (?P<raw>(?:u8|[uUL])?R"(?P<fence>[^\s()\\"]{0,16})\(.*?\)(?P=fence)"\w*)
-    | (?P<openraw>(?:u8|[uUL])?R"[^\s()\\"]{0,16}\()
-    | (?P<string>(?:u8|[uUL])?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')\w*)
-    | (?P<newline>\n)
-    | (?P<space>[ \t\f\v]+)
-    | (?P<word>(?:[^\W\d]|\$)[\w$]*|\.?\d(?:[eEpP][+-]|'\w|[\w.])*)
-    | (?P<mark><=>|->\*|<<<|>>>|<<=|>>=|\.\.\.|\+\+|--|->|::|<<|>>|&&|\|\||\#\#|\.\*|[-+*/%&|^!=<>]=|[<%:]:|%>|<%|:>|.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-SPLICE = re.compile(r"\\[ \t\f\v]*\n")
-"""The end of a line that goes on; compilers remove it first, wherever it stands (C++ standard, lex.phases, 2)."""
-
-DOUBTFUL_CPP = (
-    *("\r", "\0", "??/", "source_location", "__LINE__", "__FILE__", "__DATE__", "__TIME", "__COUNTER__"),
-    *("__builtin_LINE", "__builtin_FILE", "# line", "#line"),
-)
-"""Text with one of these may depend on its own lines, or is read by rules that are not followed here."""
-
-DOUBTFUL_MARKS = frozenset({"/*", "\\", '"', "'", "%:"})
-"""Tokens that only a text which cannot be read on its own has: comments and strings without an end, digraphs of #."""
+from islands.cpp_tokens import cpp_tokens
+from islands.trees import nodes_of, tree_of
 
 DOUBTFUL_PYTHON = (
     *("__doc__", "__file__", "__spec__", "__loader__", "__cached__", "__code__", "__main__", "__dict__", "__import__"),
@@ -65,6 +38,9 @@ TUNABLE_LINE = re.compile(r"^[^\n#]*#[ \t]*tune:[^\n]*", re.MULTILINE)
 
 LONGEST = 400_000
 """Characters; longer sources count as they stand: they would take a second or more."""
+
+REPLACED = ("value", "body")
+"""Fields of constants and of functions in whose place something else is written."""
 
 SILENT_FIELDS = frozenset({"ctx", "kind", "type_comment"})
 """Fields of syntax trees that follow from the rest, or that no program sees."""
@@ -118,47 +94,66 @@ def _parts(source: str, is_host: bool) -> Sequence[str]:
     if len(source) > LONGEST:
         return "exact", source
     try:
-        tree = parse(source)
+        tree = tree_of(source)
     except SyntaxError:  # no Python: if it was meant to be, then all of its readings fail alike
-        return _cpp_tokens(source) or ("exact", source)
+        return cpp_tokens(source) or ("exact", source)
     except (ValueError, RecursionError, MemoryError):
         return "exact", source
     if any(word in source for word in DOUBTFUL_PYTHON):
         return "exact", source
-    nodes = list(ast.walk(tree))
+    nodes = nodes_of(tree)
+    others: dict[int, Any] = {}
     for one in _compiled_strings(tree, nodes):
-        tokens = [] if is_host else _cpp_tokens(str(one.value))
+        tokens = [] if is_host else cpp_tokens(str(one.value))
         if tokens is not None:
-            one.value = tuple(tokens)  # type: ignore[assignment]  # no parsed constant is a tuple
+            others[id(one)] = tuple(tokens)
     if is_host:
-        for kernel in _kernels(nodes):
-            kernel.body = []
+        others |= {id(kernel): [] for kernel in _kernels(nodes)}
     try:
-        parts = _written(tree)
+        parts = _written(tree, others)
     except ValueError:  # a number of thousands of digits
         return "exact", source
+    if "tune:" not in source:
+        return parts
     return [*parts, *("".join(line.split()) for line in TUNABLE_LINE.findall(source))]
 
 
 # -- Python ---------------------------------------------------------------------------------------------
 
 
-def _written(tree: ast.AST) -> list[str]:
-    """The tree as a list of texts, equal only for equal trees; lone strings are left out."""
+def _written(tree: ast.AST, others: Mapping[int, Any]) -> list[str]:
+    """The tree as a list of texts, equal only for equal trees; lone strings are left out.
+
+    `others`: by a node's id what stands in it instead: a constant's value, or a function's body.
+    """
     parts: list[str] = []
     waiting: list[Any] = [tree]
     while waiting:
         value = waiting.pop()
         if isinstance(value, ast.AST):
-            parts.append(value.__class__.__name__)
-            waiting += [getattr(value, name, None) for name in reversed(value._fields) if name not in SILENT_FIELDS]
+            kind = value.__class__
+            parts.append(kind.__name__)
+            names, own = _fields(kind), value.__dict__
+            if id(value) in others:
+                waiting += [others[id(value)] if name in REPLACED else own.get(name) for name in names]
+            else:
+                waiting += [own.get(name) for name in names]
         elif isinstance(value, list):
             kept = [one for one in value if not _is_lone_string(one)]
             parts.append(f"list {len(kept)}")
-            waiting += reversed(kept)
+            kept.reverse()
+            waiting += kept
+        elif value is None:
+            parts.append("NoneType None")
         else:
             parts.append(f"{value.__class__.__name__} {value!r}")
     return parts
+
+
+@functools.cache
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields that count, the last first."""
+    return tuple(name for name in reversed(kind._fields) if name not in SILENT_FIELDS)
 
 
 def _is_lone_string(node: object) -> bool:
@@ -229,39 +224,3 @@ def _kernels(nodes: Sequence[ast.AST]) -> list[ast.FunctionDef]:
             case ast.FunctionDef(decorator_list=[*_, ast.Attribute(value=ast.Name(id="triton"), attr="jit")]):
                 found.append(node)
     return found
-
-
-# -- C++ ------------------------------------------------------------------------------------------------
-
-
-def _cpp_tokens(text: str) -> list[str] | None:
-    """Tokens of C++; None where it is in doubt whether they say all, so that the text must count as it stands.
-
-    A line's end and the places of spaces count only in preprocessor directives. Such doubts are macros that make text
-    or new tokens of their arguments (# and ##), what has no end, and letters that are none to Python.
-    """
-    if any(word in text for word in DOUBTFUL_CPP) or ('R"' in text and SPLICE.search(text)):
-        return None
-    kept: list[str] = []
-    in_directive, spaced, begins_line = False, False, True
-    for match in CPP_TOKEN.finditer(SPLICE.sub("", text)):
-        kind, word = match.lastgroup, match[0]
-        if kind == "newline":
-            kept += ["\n"] if in_directive else []
-            in_directive, spaced, begins_line = False, False, True
-        elif kind in ("space", "comment"):
-            spaced = True
-        elif kind == "tunable":
-            kept.append(" ".join(word.split()))
-        elif _is_doubtful(kind, word, in_directive):
-            return None
-        else:
-            kept += [" ", word] if in_directive and spaced else [word]
-            in_directive = in_directive or kind == "include" or (begins_line and word == "#")
-            spaced = begins_line = False
-    return kept
-
-
-def _is_doubtful(kind: str | None, word: str, in_directive: bool) -> bool:
-    is_odd = kind == "openraw" or word in DOUBTFUL_MARKS or (kind == "mark" and word > "~")
-    return is_odd or (in_directive and word in ("#", "##"))

@@ -105,7 +105,8 @@ class Turns:
             "opened_at": utc_now(),
         }
         with self._write(what, run_id):
-            if self.find_turn(run_id, request["number"], request["turn"]) is None:
+            asked = "SELECT 1 FROM requests WHERE run_id = :run_id AND number = :number AND turn = :turn"
+            if not self._rows(asked, place):
                 self._insert("requests", values)
             self._insert("tries", place | {"worst_usd": request["worst_usd"], "at": utc_now()})
 

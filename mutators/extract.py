@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from islands.trees import tree_of
 from mutators.dialogue import Reply
 from mutators.edits import MARKERS, MOST_CHARACTERS, printable
 from mutators.proposal import Refusal
-from problems.syntax import parse
 
 PYTHON = ("python", "py", "python3")
 FOREIGN = ("c", "c++", "cc", "cpp", "cu", "cuda", "cxx", "hip")
@@ -94,21 +95,24 @@ def answer_of(reply: Reply) -> str | Refusal:
     return Refusal(f"the reply is empty (finish reason {printable(reply.finish_reason, 40)})")
 
 
-def fenced_blocks(text: str, before: int = 0, depth: int = 0) -> list[Block]:
+@functools.lru_cache(maxsize=4)
+def fenced_blocks(text: str, before: int = 0, depth: int = 0) -> tuple[Block, ...]:
     """The fenced blocks of a text, by CommonMark's rules; those of a fenced Markdown document instead of it.
+
+    Those of the last texts are kept, because a reply is read several times.
 
     A fence that is indented by four columns or more is none to CommonMark. Models indent so in lists, hence such
     fences count where there are no others. `before` lines stand in front of the text.
     """
     if "```" not in text and "~~~" not in text:
-        return []
+        return ()
     blocks = _parsed(text, ["fence", "code"], before) or _parsed(text, ["fence"], before)
     documents = [block for block in blocks if block.language in MARKDOWN and depth < 2][:MOST_DOCUMENTS]
     flat: list[Block] = []
     for block in blocks:
         is_document = any(block is document for document in documents)
         flat += (fenced_blocks(block.text, block.line, depth + 1) if is_document else []) or [block]
-    return flat
+    return tuple(flat)
 
 
 def check_program(source: str) -> Refusal | None:
@@ -116,7 +120,7 @@ def check_program(source: str) -> Refusal | None:
     if len(source) > MOST_CHARACTERS:
         return Refusal(f"the program has {len(source):,} characters, at most {MOST_CHARACTERS:,} are taken")
     try:
-        tree = parse(source)
+        tree = tree_of(source)
     except UnicodeEncodeError as error:
         line = source.count("\n", 0, error.start) + 1
         return Refusal(f"line {line} of the program holds a lone surrogate, which UTF-8 cannot store")
@@ -211,7 +215,7 @@ def _is_python(text: str) -> bool:
     """Whether a block without a language is Python that does something."""
     if check_program(text) is not None:
         return False
-    return any(isinstance(node, ast.stmt) and not isinstance(node, ast.Expr) for node in parse(text).body)
+    return any(isinstance(node, ast.stmt) and not isinstance(node, ast.Expr) for node in tree_of(text).body)
 
 
 def _syntax(error: SyntaxError | ValueError, source: str) -> str:
