@@ -11,6 +11,7 @@ from random import Random
 
 import islands_makers as makers
 
+from islands.policies import PARENTS
 from islands.population import Population, PopulationConfig
 from islands.store import Store, StoreError, open_store
 
@@ -97,14 +98,26 @@ def limited(db: Path, limit_bytes: int) -> None:
             os._exit(0)  # closing would have to write
 
 
-def digest(db: str | Path) -> None:
-    """The digest of the population that run demo's history rebuilds."""
+def mixed() -> PopulationConfig:
+    """A configuration with every policy in it, and islands that are reset."""
+    parents = dict.fromkeys(PARENTS, 1.0)
+    return PopulationConfig(migration_every=5, topology="random", reset_after=4, parents=parents, axes=("memory",))
+
+
+def account(population: Population) -> str:
+    """The digest of a population and the parents that it would give."""
+    parents = [population.ask(number).parent.candidate.number for number in range(100, 140)]
+    return f"{population.digest()} {parents}"
+
+
+def rebuilt(db: str | Path) -> None:
+    """The account of the population that run demo's history rebuilds."""
     with open_store(db, read_only=True) as store:
-        population = Population(PopulationConfig(migration_every=5), "run00000", 7)
+        population = Population(mixed(), "run00000", 7)
         for one in store.history("run00000"):
             population.tell(one)
-        say(population.digest())
+        say(account(population))
 
 
 if __name__ == "__main__":
-    digest(sys.argv[1])
+    rebuilt(sys.argv[1])
