@@ -131,7 +131,7 @@ def _written(tree: ast.AST, others: Mapping[int, Any]) -> list[str]:
     while waiting:
         value = waiting.pop()
         if isinstance(value, ast.AST):
-            kind = value.__class__
+            kind: Any = value.__class__
             parts.append(kind.__name__)
             names, own = _fields(kind), value.__dict__
             if id(value) in others:
@@ -151,7 +151,7 @@ def _written(tree: ast.AST, others: Mapping[int, Any]) -> list[str]:
 
 
 @functools.cache
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+def _fields(kind: Any) -> tuple[str, ...]:
     """The fields that count, the last first."""
     return tuple(name for name in reversed(kind._fields) if name not in SILENT_FIELDS)
 
