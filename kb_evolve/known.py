@@ -18,8 +18,8 @@ class Known:
 
     programs: dict[tuple[int, str], str] = field(default_factory=dict)
     """(island, fingerprint) -> id of the first candidate."""
-    builds: dict[tuple[int | None, str, str], str] = field(default_factory=dict)
-    """(island or None for any, host, binary_sha256) -> id of the first candidate."""
+    builds: dict[str, list[Candidate]] = field(default_factory=dict)
+    """binary_sha256 -> the candidates whose build gave it, in the order in which they came."""
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     """source_sha256 -> evaluation told in this run, unless that was no verdict."""
     told: dict[str, Evaluation] = field(default_factory=dict)
@@ -27,7 +27,9 @@ class Known:
     generations: dict[str, int] = field(default_factory=dict)
     numbers: set[int] = field(default_factory=set)
     _fingerprints: dict[str, str] = field(default_factory=dict)
-    """Digest of a source -> its fingerprint: one program is looked for several times, and a fingerprint takes 3 ms."""
+    """Digest of a source -> its fingerprint: one program is looked for several times, and a fingerprint takes 1 ms."""
+    _hosts: dict[str, str] = field(default_factory=dict)
+    """Candidate id -> its host, read when another program compiles to the same: seldom, so a resume reads none."""
 
     def add(self, candidate: Candidate) -> None:
         """Remembers a candidate that is in the store."""
@@ -49,13 +51,21 @@ class Known:
     def add_build(self, candidate: Candidate, binary_sha256: str) -> None:
         """Remembers what a candidate's build compiled; nothing where that is not known (an empty hash)."""
         if binary_sha256:
-            outside = host(candidate.source)
-            for island in (candidate.island, None):
-                self.builds.setdefault((island, outside, binary_sha256), candidate.id)
+            self.builds.setdefault(binary_sha256, []).append(candidate)
 
     def name_of_binary(self, island: int | None, source: str, binary_sha256: str) -> str | None:
         """The id of the island's, or for None of any island's, candidate that compiles to the same program.
 
         The Python around the binaries counts too: the same library called with other arguments is another program.
         """
-        return self.builds.get((island, host(source), binary_sha256)) if binary_sha256 else None
+        alike = self.builds.get(binary_sha256) if binary_sha256 else None
+        if not alike:
+            return None
+        outside = host(source)
+        on_it = (one for one in alike if island in (None, one.island))
+        return next((one.id for one in on_it if self._host(one) == outside), None)
+
+    def _host(self, candidate: Candidate) -> str:
+        if candidate.id not in self._hosts:
+            self._hosts[candidate.id] = host(candidate.source)
+        return self._hosts[candidate.id]
