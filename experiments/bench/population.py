@@ -60,8 +60,9 @@ def evaluation_of(candidate: Candidate, random: Random) -> Evaluation:
     features = {"threads": random.choice((1, 2)), "binary_sha256": candidate.source_sha256}
     return Evaluation(
         Verdict.CORRECT, "faster than the reference", kernel_ms=1 / speedup,
-        kernel_ms_ci=(0.97 / speedup, 1.03 / speedup), reference_ms=1.0, speedup=speedup, speedup_ci=(speedup * 0.97, speedup * 1.03),
-        peak_mem_bytes=random.randrange(1 << 28), error_ratio=random.random(), features=features, **fields,
+        kernel_ms_ci=(0.97 / speedup, 1.03 / speedup), reference_ms=1.0,
+        speedup=speedup, speedup_ci=(speedup * 0.97, speedup * 1.03), peak_mem_bytes=random.randrange(1 << 28), error_ratio=random.random(),
+        features=features, **fields,
     )  # fmt: skip
 
 
@@ -141,6 +142,7 @@ def theirs(folder: Path, size: int) -> dict[str, Any]:
 
     config = Config()
     config.database.random_seed = 0
+    config.database.population_size = size  # by default it forgets all but 1,000; ours forgets none
     database = ProgramDatabase(config.database)
     count = min(ITERATIONS, size // 2)
     began_s = 0.0
