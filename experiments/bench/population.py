@@ -61,7 +61,8 @@ def evaluation_of(candidate: Candidate, random: Random) -> Evaluation:
     return Evaluation(
         Verdict.CORRECT, "faster than the reference", kernel_ms=1 / speedup,
         kernel_ms_ci=(0.97 / speedup, 1.03 / speedup), reference_ms=1.0,
-        speedup=speedup, speedup_ci=(speedup * 0.97, speedup * 1.03), peak_mem_bytes=random.randrange(1 << 28), error_ratio=random.random(),
+        speedup=speedup, speedup_ci=(speedup * 0.97, speedup * 1.03),
+        peak_mem_bytes=random.randrange(1 << 28), error_ratio=random.random(),
         features=features, **fields,
     )  # fmt: skip
 
