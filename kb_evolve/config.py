@@ -43,6 +43,10 @@ class RunConfig:
     """Seeds every choice of the search; the judge's inputs are always drawn afresh."""
     start: str = ""
     """Path of a correct first kernel; empty: the problem's bundled seed."""
+    seeds: tuple[str, ...] = ()
+    """More first candidates: runs of the database, files or folders of kernels, or `similar`; see docs/seeding.md."""
+    seeds_each: int = 8
+    """Kernels taken from each of `seeds` at most."""
     kernelbench: str = ""
     """Path of a KernelBench checkout or data set, for `level1/19`."""
     in_order: bool = False
@@ -175,7 +179,7 @@ REBINNED = ("axes", "edges")
 
 
 FIXED = {
-    "run": ("backend", "device", "arch", "precision", "seed"),
+    "run": ("backend", "device", "arch", "precision", "seed", "seeds", "seeds_each"),
     "population": tuple(key for key in _keys("population") if key not in REBINNED),
     "mutators": _keys("mutators"),
     "judge": ("allow_fast_math",),
@@ -271,6 +275,7 @@ def check_resumable(stored: Layer, given: Layer, *, name: str) -> None:
 def _check_values(config: Config) -> None:
     positive = {
         "lag": config.run.lag,
+        "seeds_each": config.run.seeds_each,
         "max_usd": config.budget.max_usd,
         "max_tokens": config.budget.max_tokens,
         "prompt_tokens": config.models.prompt_tokens,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
+from islands.bouts import in_order
 from islands.candidate import DUPLICATE_OF, Candidate, Evaluated
 from islands.population import Population
 from islands.run import Run
@@ -25,11 +26,14 @@ from islands.store import Store
 from kb_evolve.asking import Asking
 from kb_evolve.budget import Budget
 from kb_evolve.config import Config
+from kb_evolve.duelling import Duelling
 from kb_evolve.executors import Pools
 from kb_evolve.judging import Bench, evaluation_key, make_job
 from kb_evolve.known import BINARY, Known
 from kb_evolve.live import Progress
 from kb_evolve.pipeline import Pipeline, Work
+from kb_evolve.seeding.seed import ORIGIN, Gathered, candidates
+from kb_evolve.seeding.told import why_no_kernel
 from kb_evolve.stop import Stop
 from mutators.choose import Chooser
 from mutators.insights import Insights
@@ -92,12 +96,15 @@ class Loop:
         self.settled: dict[int, Work | None] = {}
         """What is to be told; None for a ticket that gave nothing, in order."""
         self.known = Known()
+        self.duels = Duelling(parts, self.pipeline, self.known, self._job)
         self.asking = Asking(parts, self.known, submit=self._submit, settle=self._settle_barren, measured=self._numbers)
         self.verdicts: Counter[str] = Counter()
         self.here: tuple[str, str] | None = None
         """judge_sha256 and device_name of what this process measured."""
         self.asks_first = False
-        """Whether models write the first kernels."""
+        """Whether there is no first kernel but those that are given as seeds or written by models."""
+        self.first: Evaluated | None = None
+        """The first correct one that was told before this process resumed the run."""
         self.barren = 0
 
     # -- resume ---------------------------------------------------------------------------------
@@ -105,11 +112,16 @@ class Loop:
     def resume(self) -> None:
         """Tells the stored history to the population and queues what was recorded but not judged."""
         pending = self.store.pending(self.run.id)
-        history = self.store.history(self.run.id)
-        for evaluated in history:
+        history, events = self.store.history(self.run.id), self.store.events(self.run.id)
+        self.first = next((evaluated for evaluated in history if evaluated.evaluation.is_correct), None)
+        for evaluated, is_again in in_order(history, events):
+            if is_again:
+                self.duels.amend(evaluated)
+                continue
             self.known.add(evaluated.candidate)
             self.known.add_build(evaluated.candidate, evaluated.evaluation.features.get(BINARY, ""))
             self._remember(evaluated)
+        self.duels.resume(events)
         for candidate in pending:
             self.known.add(candidate)
         self.asking.resume({evaluated.candidate.id: evaluated for evaluated in history})
@@ -119,14 +131,29 @@ class Loop:
     def plant(self, source: str | None, *, spare: int | None = None) -> None:
         """Gives every island that has none its first candidate: the same source, numbered first; island `spare` has it.
 
-        Without a source first kernels will be asked for.
+        Without a source first kernels are taken from seeds or asked for, and the first one that is correct is planted.
         """
         self.asks_first = self.asks_first or source is None
+        if source is None and self.first is not None:
+            source, spare = self.first.candidate.source, self.first.candidate.island
         self.asking.next_number = max(self.asking.next_number, self.config.population.islands)
         for seed in self.population.seed_candidates(source, self.config.run.backend) if source else ():
             if seed.number not in self.known.numbers and seed.island != spare:
                 self.asking.record(seed)
                 self._submit(seed)
+
+    def sow(self, gathered: Gathered) -> None:
+        """Records what `--seeds` gave, and what was left out, all at once, and submits it to the judge."""
+        run, islands = self.config.run, self.config.population.islands
+        seeds = candidates(gathered.seeds, self.run.id, run.backend, islands)
+        with self.store.transaction():
+            for seed in seeds:
+                self.asking.record(seed)
+            fields = {"seeds": list(run.seeds), "taken": len(seeds), "left_out": list(gathered.left_out)}
+            self.store.add_event(self.run.id, "seeded", fields)
+        self.asking.next_number = max(self.asking.next_number, islands + len(seeds))
+        for seed in seeds:
+            self._submit(seed)
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -137,6 +164,7 @@ class Loop:
         """
         try:
             while True:
+                self.duels.begin()
                 self._fill()
                 if (end := self._end()) is not None:
                     return end
@@ -147,6 +175,8 @@ class Loop:
     def _fill(self) -> None:
         ordered, unordered = self.config.run.lag, self.config.judge.builders + 1 + self.parts.thinkers
         window = ordered if self.config.run.in_order else unordered
+        if self.config.run.in_order and self.duels.is_on():
+            return  # what is asked next depends on it
         if self.population.best() is None:
             window = min(window, max(2, self.config.population.islands))  # what failed is to be repaired
         while not self.parts.stop.requested and self._in_flight() < window and self._may_ask():
@@ -159,9 +189,9 @@ class Loop:
         patience = BUSY_PATIENCE if self._in_flight() else self.config.run.patience_attempts
         has_room = self.barren < patience and not self.budget.exhausted(self._in_flight())
         if self.population.best() is None:
-            asked = self.asking.next_number - self.config.population.islands
-            has_room = has_room and self.asks_first and asked < FIRST_ATTEMPTS
-            return has_room and bool(self.asking.payable(self.parts.seeders))
+            is_sown = any(ORIGIN in work.candidate.details for work in self._works())
+            has_room = has_room and self.asks_first and self.budget.attempts < FIRST_ATTEMPTS
+            return has_room and not is_sown and bool(self.asking.payable(self.parts.seeders))
         return has_room and not self._seeds_in_flight() and bool(self.asking.payable(self.parts.chooser.mutators))
 
     def _in_flight(self) -> int:
@@ -179,7 +209,7 @@ class Loop:
         if self._in_flight():
             return None
         if self.population.best() is None:
-            return "seed_failed", self._why_no_seed()
+            return "seed_failed", why_no_kernel(list(self.known.evaluations.values()), self.asks_first)
         if reason := self.budget.exhausted():
             return "budget", reason
         if not self.asking.payable(self.parts.chooser.mutators):
@@ -188,19 +218,16 @@ class Loop:
             f"{self.barren} attempts in a row gave no new program: what the mutators can reach is searched"
         )
 
-    def _why_no_seed(self) -> str:
-        found = list(self.known.evaluations.values())
-        if self.asks_first:
-            last = f"; the last one: {found[-1].verdict}, {found[-1].reason}" if found else ""
-            return f"no model wrote a correct first kernel, {len(found)} were judged{last}"
-        return f"the first kernel is not correct ({found[0].verdict}): {found[0].reason}"
-
     def _turn(self, timeout_s: float) -> None:
         """Waits for something to be done, at most `timeout_s`, and deals with all that is."""
         done, _ = wait([*self.asking.thinking, *self.pipeline.futures], timeout_s, FIRST_COMPLETED)
         self.asking.collect(done)
         for future in [future for future in self.pipeline.futures if future in done]:
-            if (work := self.pipeline.advance(future)) is not None:
+            if (work := self.pipeline.advance(future)) is None:
+                continue
+            if work.wanted is not None:
+                self.duels.settle(work)
+            else:
                 self.settled[work.candidate.number] = work
         self._tell_settled()
         self.parts.show(self.progress())
@@ -221,10 +248,12 @@ class Loop:
             self.barren = 0
         told = self.known.evaluations.get(candidate.source_sha256) or self._stored(candidate)
         same = [work for work in self._works() if work.candidate.source_sha256 == candidate.source_sha256]
+        if self.duels.take_up(candidate):
+            return
         if self.config.run.in_order and (told is not None or same):
             self.settled[candidate.number] = Work(candidate, self._job(candidate), evaluation=told, is_known=True)
         elif told is not None:
-            self._tell(candidate, told)
+            self._tell_known(Work(candidate, self._job(candidate)), told)
         elif same:
             same[0].followers.append(candidate)
         else:
@@ -239,10 +268,11 @@ class Loop:
 
     def _numbers(self) -> list[int]:
         """Tickets whose programs are on their way to being told, and those that gave none and wait for their turn."""
-        return [*self.settled, *(work.candidate.number for work in self.pipeline.works())]
+        return [*self.settled, *(work.candidate.number for work in self.pipeline.works() if work.wanted is None)]
 
     def _works(self) -> list[Work]:
-        return [*self.pipeline.works(), *(work for work in self.settled.values() if work is not None)]
+        works = [*self.pipeline.works(), *self.settled.values()]
+        return [work for work in works if work is not None and work.wanted is None]
 
     def _stored(self, candidate: Candidate) -> Evaluation | None:
         """What another run of this database found, if by this judge on this device.
@@ -258,7 +288,10 @@ class Loop:
     def _tell_settled(self) -> None:
         """Tells what has its evaluation; in ticket order where the run asks for it."""
         while self.settled:
+            self.duels.begin()
             number = min(self.settled)
+            if self.config.run.in_order and self.duels.is_on():
+                return
             if self.config.run.in_order and min([*self.asking.numbers(), *self._numbers()]) < number:
                 return
             work = self.settled.pop(number)
@@ -278,13 +311,13 @@ class Loop:
             return self._tell(work.candidate, evaluation)
         if evaluation is None:
             raise JudgeError(f"candidate {work.candidate.id} came back from the workbench without an evaluation")
-        if work.first is None and work.candidate.generation > 0 and self._beats_best(evaluation):
-            work.first = evaluation
-            return self.pipeline.again(work)
-        if work.candidate.generation == 0 and evaluation.verdict in UNTIMED:
+        if work.first is None and self.population.is_worth_a_duel(evaluation):
+            return self.duels.open(work, evaluation)
+        is_seed = ORIGIN in work.candidate.details
+        if work.candidate.generation == 0 and evaluation.verdict in UNTIMED and not is_seed:
             raise JudgeError(f"a search needs times, and the first kernel gets none here: {evaluation.reason}")
         if work.first is not None:
-            self._record_duel(work, work.first, evaluation)
+            evaluation = self.duels.end(work, work.first, evaluation)
         self.budget.evaluations += 1
         if evaluation.is_correct:
             self.here = (evaluation.judge_sha256, evaluation.device_name)
@@ -299,8 +332,15 @@ class Loop:
         """In order: tells what an earlier candidate of the same program was told; measures if that was no verdict."""
         told = self.known.evaluations.get(work.candidate.source_sha256) or work.evaluation
         if told is not None:
-            return self._tell(work.candidate, told)
+            return self._tell_known(Work(work.candidate, work.job), told)
         return self.pipeline.start(Work(work.candidate, work.job))
+
+    def _tell_known(self, work: Work, told: Evaluation) -> None:
+        """Tells what is known of a program; what another run measured once may need a duel in this one."""
+        if self.population.is_worth_a_duel(told):
+            self.duels.open(work, told)
+        else:
+            self._tell(work.candidate, told)
 
     def _twin_of(self, candidate: Candidate, binary_sha256: str) -> Evaluation | None:
         """What a candidate of the same compiled program was told, as an evaluation of this one; remembers it if new."""
@@ -314,30 +354,10 @@ class Loop:
         features = {**told.features, BINARY: binary_sha256, DUPLICATE_OF: twin}
         return dataclasses.replace(told, source_sha256=candidate.source_sha256, features=features)
 
-    def _beats_best(self, evaluation: Evaluation) -> bool:
-        best = self.population.best()
-        if best is None or best.evaluation.speedup is None or evaluation.speedup is None:
-            return False
-        return evaluation.speedup > best.evaluation.speedup
-
-    def _record_duel(self, work: Work, first: Evaluation, second: Evaluation) -> None:
-        """A new best is measured twice; the first, lucky figure is kept as an event only."""
-        self.store.add_event(
-            self.run.id,
-            "duel",
-            {
-                "candidate": work.candidate.id,
-                "first_speedup": first.speedup,
-                "first_kernel_ms": first.kernel_ms,
-                "second_verdict": str(second.verdict),
-                "second_speedup": second.speedup,
-                "second_kernel_ms": second.kernel_ms,
-            },
-        )
-
     def _tell(self, candidate: Candidate, evaluation: Evaluation) -> None:
         self.store.add_evaluation(self.run.id, candidate.id, evaluation, self._key(candidate))
         self._remember(Evaluated(candidate, evaluation))
+        self.duels.record_falls()
         self.barren = 0
 
     def _remember(self, evaluated: Evaluated) -> None:

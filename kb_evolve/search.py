@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fitness.evaluation import JudgeError
+from islands.bouts import standings
 from islands.candidate import Evaluated
 from islands.population import Population
 from islands.run import Run
@@ -20,7 +21,10 @@ from kb_evolve.judging import Bench, check_judge, open_workbench
 from kb_evolve.live import Progress
 from kb_evolve.loop import Loop, Parts, StopReason
 from kb_evolve.models import Models, check_models, names_of, open_models, split_names
-from kb_evolve.session import Audited, admission, first_kernel, open_run, stored_costs
+from kb_evolve.seeding.gather import gather
+from kb_evolve.seeding.seed import Gathered
+from kb_evolve.seeding.told import Seeded, is_seeded, seeded
+from kb_evolve.session import Audited, admission, first_kernel, last_config, open_run, run_name, stored_costs
 from kb_evolve.stop import Stop
 from kb_evolve.targets import check_searchable, settle
 from mutators import registry
@@ -49,6 +53,8 @@ class Outcome:
     elapsed_s: float
     spent: dict[str, Any] | None = None
     """What models cost (mutators.ledger.Ledger.summary); None where none was named."""
+    seeded: Seeded | None = None
+    """What became of `seeds`; None where none were named."""
 
 
 class Search:
@@ -87,6 +93,7 @@ class Search:
         problem = self.load_problem()
         self._check(problem)
         with open_store(self.config.run.db) as store:
+            gathered = self._gather(store, problem)
             run, config = open_run(store, problem, self.given, _unaudited if self._workbench else admission)
             with store.lease(run.id), Stop() as stop, contextlib.ExitStack() as stack:
                 workbench = self._workbench or stack.enter_context(open_workbench(config))
@@ -99,7 +106,7 @@ class Search:
                     stack.callback(models.close)
                 parts = self._parts(run, problem, config, store, workbench, pools, stop, models)
                 loop = Loop(parts)
-                end, reason = _drive(loop, first_kernel(problem, config, models=models is not None))
+                end, reason = _drive(loop, first_kernel(problem, config, models=models is not None), gathered)
                 return _outcome(loop, end, reason, models.ledger.summary() if models else None)
 
     def _check(self, problem: Problem) -> None:
@@ -111,6 +118,23 @@ class Search:
         check_models(self.config)
         if not names_of(self.config):
             open_chooser(self.config)
+
+    def _gather(self, store: Store, problem: Problem) -> Gathered | None:
+        """What `seeds` name; None for a run that has none, or has its own already.
+
+        ConfigError when they give nothing and there is no other first kernel.
+        """
+        config = settle(self.config)
+        stored = store.find_run(run_name(problem, config))
+        if stored is not None:
+            config = resolve(last_config(store, stored), self.given)
+        if not config.run.seeds or (stored is not None and is_seeded(store, stored)):
+            return None
+        known = first_kernel(problem, config, models=bool(names_of(config)))
+        gathered = gather(config.run.seeds, store, problem, config, known=known)
+        if not gathered.seeds and known is None and not names_of(config):
+            raise ConfigError(f"--seeds gave no kernel to begin with: {'; '.join(gathered.left_out) or 'none is new'}")
+        return gathered
 
     def load_problem(self) -> Problem:
         """The problem; ProblemError when it cannot be found or read."""
@@ -172,12 +196,14 @@ def open_chooser(config: Config, models: Models | None = None) -> Chooser:
     )
 
 
-def _drive(loop: Loop, source: str | None) -> tuple[StopReason, str]:
+def _drive(loop: Loop, source: str | None, gathered: Gathered | None) -> tuple[StopReason, str]:
     """Runs the loop between its `started` and `stopped` events."""
     loop.store.add_event(loop.run.id, "started", {"config": loop.config.to_layer()})
     try:
         loop.resume()
         loop.plant(source)
+        if gathered is not None:
+            loop.sow(gathered)
         end, reason = loop.drive()
     except JudgeError as error:
         _record_stop(loop, "judge_failed", str(error))
@@ -195,7 +221,7 @@ def _record_stop(loop: Loop, stop: str, reason: str) -> None:
 
 
 def _outcome(loop: Loop, end: StopReason, reason: str, spent: dict[str, Any] | None) -> Outcome:
-    history = loop.store.history(loop.run.id)
+    history = standings(loop.store.history(loop.run.id), loop.store.events(loop.run.id))
     counts = loop.store.counts(loop.run.id)
     best = loop.population.best()
     return Outcome(
@@ -210,6 +236,7 @@ def _outcome(loop: Loop, end: StopReason, reason: str, spent: dict[str, Any] | N
         verdicts=counts.verdicts,
         elapsed_s=loop.budget.elapsed_s,
         spent=spent,
+        seeded=seeded(loop.store, loop.run, history),
     )
 
 

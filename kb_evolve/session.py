@@ -97,7 +97,8 @@ def run_name(problem: Problem, config: Config) -> str:
 
 
 def first_kernel(problem: Problem, config: Config, *, models: bool = False) -> str | None:
-    """Source of the first candidate: `start`, else the bundled seed, else None where models write one.
+    """Source of the first candidate: `start`, else the bundled seed, else None where models write one or `seeds` give
+    some.
 
     ProblemError when there is none.
     """
@@ -105,11 +106,12 @@ def first_kernel(problem: Problem, config: Config, *, models: bool = False) -> s
         return read_kernel(Path(config.run.start))
     if problem.seed is not None and config.run.backend == "cpp":
         return problem.seed
-    if models:
+    if models or config.run.seeds:
         return None
     raise ProblemError(
         f"{problem.id} has no bundled first kernel for backend {config.run.backend}: write a correct one, "
-        f"however slow, with a class ModelNew, and give its path with --start KERNEL.py, or name a model (--model)"
+        f"however slow, with a class ModelNew, and give its path with --start KERNEL.py, or name other kernels "
+        f"(--seeds) or a model (--model)"
     )
 
 

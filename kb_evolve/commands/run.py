@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from kb_evolve.live import duration_text, speedup_text, verdict_text
 
 if TYPE_CHECKING:
     from kb_evolve.search import Outcome
+    from kb_evolve.seeding.told import Seeded
 
 
 @click.command(epilog="Example: kb-evolve run rmsnorm --evaluations 60 --minutes 5")
@@ -31,6 +33,13 @@ if TYPE_CHECKING:
 @click.option("--islands", type=int, metavar="K", help="Populations that evolve side by side.")
 @click.option("--seed", type=int, metavar="S", help="Seed of the search's choices.")
 @click.option("--start", metavar="FILE", help="A correct first kernel, where the problem has no bundled one.")
+@click.option(
+    "--seeds",
+    multiple=True,
+    metavar="RUN|PATH",
+    help="More first kernels: a run, a kernel or a folder of them, KernelBench's runs/, an OpenEvolve checkpoint, or "
+    "similar (other problems of the database); repeatable.",
+)
 @click.option("--mutator", "mutators", multiple=True, metavar="NAME", help="Use only these; repeatable.")
 @click.option("--model", multiple=True, metavar="NAME", help="Model as litellm names it, or mailbox; repeatable.")
 @click.option("--api-base", metavar="URL", help="OpenAI-compatible server of the models.")
@@ -61,6 +70,7 @@ def run(refs: tuple[str, ...], config: str | None, as_json: bool, quiet: bool, *
     from kb_evolve.config import ConfigError
 
     flags["mutators"], flags["model"] = flags["mutators"] or None, flags["model"] or None
+    flags["seeds"] = flags["seeds"] or None
     flags["settings"] = with_prices(config, flags.pop("price"))
     if len(refs) > 1 and flags["run"]:
         raise ConfigError(f"--run {flags['run']} names one run, but {len(refs)} problems were given: leave one out")
@@ -105,6 +115,8 @@ def summary(outcome: Outcome, db: str | None) -> str:
         parts.append(_found(outcome))
     spent = f"{outcome.evaluations} evaluations in {duration_text(outcome.elapsed_s)}"
     parts.append(f"{spent}: {verdict_text(outcome.verdicts)}; attempts: {verdict_text(outcome.attempts) or 'none'}.")
+    if outcome.seeded is not None:
+        parts.append(seeded_text(outcome.seeded))
     if outcome.spent is not None:
         parts.append(spent_text(outcome.spent))
     parts.append(_next_commands(outcome, db))
@@ -153,6 +165,12 @@ def spent_text(spent: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
+def seeded_text(seeded: Seeded) -> str:
+    """What became of the seeds, and each one that was left out."""
+    judged = f": {verdict_text(seeded.verdicts)}" if seeded.verdicts else ""
+    return "\n".join([f"Seeds: {seeded.taken} taken{judged}.", *(f"  left out: {text}" for text in seeded.left_out)])
+
+
 def _found(outcome: Outcome) -> str:
     best, first = outcome.best, outcome.first
     assert best is not None
@@ -191,6 +209,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
         "attempts": outcome.attempts,
         "verdicts": outcome.verdicts,
         "elapsed_s": outcome.elapsed_s,
+        "seeds": dataclasses.asdict(outcome.seeded) if outcome.seeded else None,
         "models": outcome.spent,
         "first": evaluated_json(outcome.first, name) if outcome.first else None,
         "best": evaluated_json(outcome.best, name) if outcome.best else None,

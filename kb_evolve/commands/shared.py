@@ -11,6 +11,7 @@ import click
 
 from islands.candidate import Candidate, Evaluated
 from kb_evolve.live import speedup_text
+from kb_evolve.seeding.seed import ORIGIN
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,7 +100,7 @@ def lineage_text(lineage: Sequence[Evaluated]) -> str:
 
 
 def change_text(candidate: Candidate) -> str:
-    """Who made the candidate, and what was changed: `tune: TILE 32 -> 64`."""
+    """Who made the candidate, and what was changed: `tune: TILE 32 -> 64`; where a seed came from."""
     if candidate.generation == 0:
-        return "the first kernel"
+        return f"seed: {candidate.rationale}" if ORIGIN in candidate.details else "the first kernel"
     return f"{candidate.mutator}: {candidate.rationale or 'no reason given'}"
