@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +115,24 @@ def test_a_resumed_run_is_not_seeded_again(tmp_path: Path, toy_problem: Problem,
     again = search(toy_problem, tmp_path / "db", seeds=(str(folder),), evaluations=20)
     assert again.evaluations == 20
     assert len(sown(tmp_path / "db")) == 2
+
+
+def test_a_run_that_is_killed_has_its_seeds_once(
+    tmp_path: Path, folder: Path, start_search: Callable[..., subprocess.Popen[str]]
+) -> None:
+    arguments = {"seeds": (str(folder),), "islands": 2, "evaluations": 10, "landscape": {"measure_s": 0.02}}
+    for part in range(1, 5):
+        child = start_search(tmp_path / "db", **arguments)
+        time.sleep(0.25 * part)
+        child.kill()
+        child.communicate()
+    output, errors = start_search(tmp_path / "db", **arguments).communicate(timeout=60)
+    assert output.strip() == "budget", errors
+    assert [one.candidate.number for one in sown(tmp_path / "db")] == [2, 3]
+    with open_store(tmp_path / "db") as store:
+        run = store.find_run("toy")
+        assert run is not None
+        assert [event.kind for event in store.events(run.id)].count("seeded") == 1
 
 
 def test_a_run_keeps_its_seeds_for_good(tmp_path: Path, toy_problem: Problem, folder: Path) -> None:
