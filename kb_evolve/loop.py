@@ -175,8 +175,8 @@ class Loop:
     def _fill(self) -> None:
         ordered, unordered = self.config.run.lag, self.config.judge.builders + 1 + self.parts.thinkers
         window = ordered if self.config.run.in_order else unordered
-        if self.config.run.in_order and self.duels.is_on():
-            return  # what is asked next depends on it
+        if self._waits_for_duel():
+            return
         if self.population.best() is None:
             window = min(window, max(2, self.config.population.islands))  # what failed is to be repaired
         while not self.parts.stop.requested and self._in_flight() < window and self._may_ask():
@@ -193,6 +193,10 @@ class Loop:
             has_room = has_room and self.asks_first and self.budget.attempts < FIRST_ATTEMPTS
             return has_room and not is_sown and bool(self.asking.payable(self.parts.seeders))
         return has_room and not self._seeds_in_flight() and bool(self.asking.payable(self.parts.chooser.mutators))
+
+    def _waits_for_duel(self) -> bool:
+        """In order: whether what is told and asked next depends on a fresh measurement that is being made."""
+        return self.config.run.in_order and self.duels.is_on()
 
     def _in_flight(self) -> int:
         return len(self.asking.numbers()) + len(self.pipeline.futures) + len(self.settled)
@@ -290,9 +294,11 @@ class Loop:
         while self.settled:
             self.duels.begin()
             number = min(self.settled)
-            if self.config.run.in_order and self.duels.is_on():
-                return
-            if self.config.run.in_order and min([*self.asking.numbers(), *self._numbers()]) < number:
+            if (
+                self._waits_for_duel()
+                or self.config.run.in_order
+                and min([*self.asking.numbers(), *self._numbers()]) < number
+            ):
                 return
             work = self.settled.pop(number)
             self.asking.count(number)

@@ -16,6 +16,7 @@ from typing import Any
 from fitness.binaries import binary_sha256
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from islands.candidate import Candidate
+from islands.duels import Wanted
 from kb_evolve.annotate import annotate
 from kb_evolve.executors import Pools
 from kb_evolve.judging import Bench
@@ -39,6 +40,8 @@ class Work:
     """The newest answer of the workbench."""
     first: Evaluation | None = None
     """The answer that made it a new best; `evaluation` is then a second, fresh one."""
+    wanted: Wanted | None = None
+    """Why a candidate that was told before is measured afresh; None for one that is yet to be told."""
     followers: list[Candidate] = field(default_factory=list)
     """Candidates with the same source, told with the same evaluation."""
     binary_sha256: str = ""
@@ -86,10 +89,13 @@ class Pipeline:
         self.building[self._pools.building.submit(self._workbench.build, work.job)] = work
 
     def again(self, work: Work) -> None:
-        """Queues a fresh, complete measurement of a work that has an evaluation."""
+        """Queues a fresh, complete measurement: at once where there is an artifact, else after a build."""
         work.job = dataclasses.replace(work.job, incumbent_ms=None, fresh=True)
         work.noisy = 0
-        self._measure(work)
+        if work.artifact is None:
+            self.start(work)
+        else:
+            self._measure(work)
 
     def advance(self, future: Future[Any]) -> Work | None:
         """The work of a future that is done, if it has its evaluation now; None while it goes on.
@@ -127,7 +133,7 @@ class Pipeline:
 
     def _twin(self, work: Work) -> Evaluation | None:
         work.binary_sha256 = binary_sha256(getattr(work.artifact, "folder", ""))
-        if self._twin_of is None or not work.binary_sha256:
+        if self._twin_of is None or not work.binary_sha256 or work.wanted is not None:
             return None
         return self._twin_of(work.candidate, work.binary_sha256)
 

@@ -24,6 +24,7 @@ import click
 import psutil
 
 from fitness.machine import device_name
+from islands.bouts import replay
 from islands.population import Population, PopulationConfig
 from islands.store import open_store
 
@@ -108,8 +109,7 @@ def _replay(db: Path) -> dict[str, object]:
         history = store.history(run.id)
         config = {name: value for name, value in run.config["population"].items()}
         population = Population(_population_config(config), run.id, run.seed)
-        for evaluated in history:
-            population.tell(evaluated)
+        replay(population, history, store.events(run.id))
         last = [event.fields for event in store.events(run.id) if event.kind == "stopped"][-1]
         return {"told": len(history), "equals_replay": population.digest() == last["digest"], "stop": last["stop"]}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from islands.bouts import replay
 from islands.population import Population, PopulationConfig
 from islands.store import open_store
 
@@ -66,7 +67,7 @@ def test_kill_9_at_random_moments_loses_nothing_told_and_counts_nothing_twice(
     with open_store(db) as store:
         run = store.find_run("toy")
         assert run is not None
-        history = store.history(run.id)
+        history, events = store.history(run.id), store.events(run.id)
         ids = [entry.candidate.id for entry in history]
         assert ids[: len(acknowledged)] == acknowledged
         assert len(ids) == len(set(ids))
@@ -76,8 +77,7 @@ def test_kill_9_at_random_moments_loses_nothing_told_and_counts_nothing_twice(
         final = [event.fields for event in store.events(run.id) if event.kind == "stopped"][-1]
         assert store.check() == []
     population = Population(PopulationConfig(islands=2), run.id, run.seed)
-    for entry in history:
-        population.tell(entry)
+    replay(population, history, events)
     assert population.digest() == final["digest"]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from fitness.evaluation import JudgeError, Verdict
 from fitness.replay import Failure, Landscape, Replay
+from islands.bouts import replay
 from islands.population import Population, PopulationConfig
 from islands.store import Store, open_store
 from kb_evolve.config import ConfigError, resolve
@@ -91,8 +92,7 @@ def test_a_run_goes_on_with_other_axes_and_its_history_falls_into_the_new_cells(
     store, run_id = stored(db, outcome)
     population = Population(PopulationConfig(islands=2, axes=axes), run_id, outcome.run.seed)
     with store:
-        for entry in store.history(run_id):
-            population.tell(entry)
+        replay(population, store.history(run_id), store.events(run_id))
         stops = [event.fields["digest"] for event in store.events(run_id) if event.kind == "stopped"]
     assert outcome.evaluations == 30
     assert stops[1] == population.digest()
@@ -125,8 +125,7 @@ def test_the_outcomes_best_is_what_the_stored_history_gives(tmp_path: Path, toy_
     store, run_id = stored(tmp_path / "kb.db", outcome)
     population = Population(PopulationConfig(islands=2), run_id, 0)
     with store:
-        for entry in store.history(run_id):
-            population.tell(entry)
+        replay(population, store.history(run_id), store.events(run_id))
         stopped = [event for event in store.events(run_id) if event.kind == "stopped"]
     assert population.best() == outcome.best
     assert stopped[-1].fields["digest"] == population.digest()
