@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
+from collections.abc import Mapping
 from typing import Any
 
 NON_FINITE = "$float"
@@ -42,3 +44,36 @@ def _float_or_object(value: dict[str, Any]) -> Any:
 def plain(text: str) -> str:
     """`text` that UTF-8 can hold: lone surrogates, which a model may send, become escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def deflate(text: str) -> bytes:
+    """The UTF-8 of `text` as a zlib stream (RFC 1950), which every supported Python and SQLite's own shell can read.
+
+    Not zstd: the standard library has it from Python 3.14 on, and a file that one Python compacted must open in all.
+    """
+    return zlib.compress(text.encode(), 9)
+
+
+def inflate(body: bytes | None) -> str:
+    """The text that `deflate` was given. ValueError when the bytes are missing or damaged."""
+    if body is None:
+        raise ValueError("a compressed text is missing")
+    try:
+        return zlib.decompress(body).decode()
+    except zlib.error as error:
+        raise ValueError(f"a compressed text is damaged: {error}") from error
+
+
+UNSUMMED = frozenset({"checksum", "document", "verdict", "speedup", "evaluation_id", "last_try"})
+"""Columns outside a row's checksum: itself; what has a sha256 or follows from it; numbers that only one file knows."""
+
+
+def checksum(row: Mapping[str, Any]) -> int:
+    """CRC-32 of a row's names and values; the same in every file that holds the row, packed or not."""
+    summed = {
+        name: float(value) if isinstance(value, int | float) else value
+        for name, value in row.items()
+        if name not in UNSUMMED and not name.endswith("_pack") and value is not None
+        if not (name == "id" and isinstance(value, int))
+    }
+    return zlib.crc32(encode(sorted(summed.items())).encode())

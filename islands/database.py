@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
+from islands.codec import inflate
 from islands.migrations import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 
 BUSY_TIMEOUT_S = 30.0
@@ -51,13 +52,15 @@ def _connection(path: Path, read_only: bool) -> sqlite3.Connection:
         real = path.resolve()
         closed = not Path(f"{real}-wal").exists() and not _writable(real.parent)
         options = "mode=ro&immutable=1" if closed else "mode=ro"
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{options}",
         uri=True,
         timeout=BUSY_TIMEOUT_S,
         check_same_thread=False,
         isolation_level=None,
     )
+    connection.create_function("inflate", 1, inflate, deterministic=True)
+    return connection
 
 
 def _prepare(db: Database, path: Path, read_only: bool) -> None:
@@ -253,7 +256,7 @@ def translated(path: Path) -> Iterator[None]:
         raise
     except sqlite3.Error as error:
         name = error_name(error)
-        if name in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
+        if name in ("SQLITE_CORRUPT", "SQLITE_NOTADB") or "user-defined function raised" in str(error):
             raise _corrupt(path, str(error)) from error
         advice = ADVICE.get(name, "this is unexpected: report it with this text.")
         raise StoreError(f"{path}: {error} ({name or 'no code'}): {advice}") from error

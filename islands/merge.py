@@ -21,9 +21,11 @@ from typing import Any
 
 from sqlite_utils import Database
 
+from islands.codec import checksum
 from islands.database import MAGIC, StoreError, connect, immediate, translated
 from islands.lease import Owner, held, this_place
-from islands.migrations import SCHEMA_VERSION
+from islands.migrations import CHECKSUMMED, SCHEMA_VERSION
+from islands.records import whole
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -50,8 +52,8 @@ order written is its key."""
 EVALUATION = ("source_sha256", "problem_sha256", "device", "precision", "protocol", "judge", "document_sha256")
 """What identifies an evaluation in every file."""
 
-UNMERGED = ("leases",)
-"""Tables that say what goes on in one file now."""
+UNMERGED = ("leases", "packs")
+"""Tables that say what goes on in one file now, or how it stores its texts."""
 
 USER_VERSION = slice(60, 64)
 """Where a SQLite file's header holds its schema version, big-endian (https://www.sqlite.org/fileformat.html)."""
@@ -85,7 +87,8 @@ class _Side:
             cursor = self.db.execute(sql, values)
             names = [column[0] for column in cursor.description]
             for row in cursor:
-                yield dict(zip(names, row, strict=True))
+                found = zip(names, row, strict=True)
+                yield {name: value for name, value in found if name != "checksum" and not name.endswith("_pack")}
 
     def runs(self) -> dict[str, Row]:
         """Its runs by id, oldest first."""
@@ -111,6 +114,8 @@ SAME_REQUEST = (
 SELECT = "SELECT {table}.* FROM {table} WHERE run_id = :run ORDER BY rowid"
 
 SELECTS = {
+    "requests": f"{whole('requests')} WHERE run_id = :run ORDER BY requests.rowid",
+    "replies": f"{whole('replies')} WHERE run_id = :run ORDER BY replies.rowid",
     "parents": """
         SELECT parents.* FROM parents JOIN candidates ON candidates.id = candidate_id
         WHERE run_id = :run ORDER BY parents.rowid
@@ -227,7 +232,7 @@ def _copy_texts(mine: _Side, theirs: _Side, table: str) -> int:
 def _copy_evaluations(mine: _Side, theirs: _Side) -> int:
     """The same evaluation, to the last digit, is kept once, as within one file; ours keeps the run that paid for it."""
     added = 0
-    for row in theirs.rows("SELECT * FROM evaluations ORDER BY id"):
+    for row in theirs.rows(f"{whole('evaluations')} ORDER BY id"):
         number = row.pop("id")
         _refuse_damaged(theirs, f"evaluation {number}", row["document"], row["document_sha256"])
         stored = {name: value for name, value in row.items() if name not in ("verdict", "speedup")}
@@ -276,6 +281,7 @@ def _localised(mine: _Side, table: str, row: Row) -> Row:
 
 
 def _insert(mine: _Side, table: str, row: Row, clause: str = "") -> int:
+    row = row | {"checksum": checksum(row)} if table in CHECKSUMMED else row
     names, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
     return mine.db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks}) {clause}", row).rowcount
 

@@ -209,8 +209,38 @@ CREATE TABLE model_failures (
 CREATE INDEX model_failures_of_requests ON model_failures (run_id, number, turn);
 """
 
+PACKS = """
+CREATE TABLE packs (
+    sha256 TEXT PRIMARY KEY,
+    size INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
 
-def _guard(table: str, verb: str) -> str:
+ALTER TABLE requests ADD COLUMN messages_pack TEXT REFERENCES packs (sha256);
+ALTER TABLE replies ADD COLUMN text_pack TEXT REFERENCES packs (sha256);
+ALTER TABLE replies ADD COLUMN reasoning_pack TEXT REFERENCES packs (sha256);
+ALTER TABLE evaluations ADD COLUMN document_pack TEXT REFERENCES packs (sha256);
+"""
+
+CHECKSUMMED = (
+    "runs",
+    "attempts",
+    "outcomes",
+    "candidates",
+    "parents",
+    "evaluations",
+    "tellings",
+    "events",
+    "requests",
+    "tries",
+    "replies",
+    "model_failures",
+)
+"""Tables whose rows carry a checksum; the keys of the others are the sha256 of what they hold."""
+
+
+def guard(table: str, verb: str) -> str:
+    """The trigger that refuses `verb` on an append-only table."""
     return (
         f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} BEGIN "
         f"SELECT RAISE(ABORT, '{table} is append-only'); END;"
@@ -222,8 +252,8 @@ def history(db: Database) -> None:
     """The append-only record: problems, runs, attempts, candidates, evaluations, tellings, events."""
     db.executescript(HISTORY)
     for table in APPEND_ONLY:
-        db.execute(_guard(table, "UPDATE"))
-        db.execute(_guard(table, "DELETE"))
+        db.execute(guard(table, "UPDATE"))
+        db.execute(guard(table, "DELETE"))
 
 
 @MIGRATIONS(name="0002_leases")
@@ -237,11 +267,21 @@ def conversations(db: Database) -> None:
     """What models were asked, what they answered, and what it cost."""
     db.executescript(CONVERSATIONS)
     for table in ("requests", "tries", "replies", "model_failures"):
-        db.execute(_guard(table, "UPDATE"))
-        db.execute(_guard(table, "DELETE"))
+        db.execute(guard(table, "UPDATE"))
+        db.execute(guard(table, "DELETE"))
 
 
-VERSIONS = ("0001_history", "0002_leases", "0003_conversations")
+@MIGRATIONS(name="0004_packs")
+def packs(db: Database) -> None:
+    """Compressed texts, and a checksum in every row; rows of before have none."""
+    db.executescript(PACKS)
+    for table in CHECKSUMMED:
+        db.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER")
+    db.execute(guard("packs", "UPDATE"))
+    db.execute(guard("packs", "DELETE"))
+
+
+VERSIONS = ("0001_history", "0002_leases", "0003_conversations", "0004_packs")
 """Migration names in order; a database's `user_version` is how many of them it holds."""
 
 SCHEMA_VERSION = len(VERSIONS)

@@ -18,6 +18,23 @@ Without a judge, or with "" for it, any judge's evaluation of that protocol is f
 
 KEY_COLUMNS = ("source_sha256", "problem_sha256", "device", "precision", "protocol", "judge")
 
+PACKED = {"requests": ("messages",), "replies": ("text", "reasoning"), "evaluations": ("document",)}
+"""Columns whose text may lie compressed in `packs`, whose key then stands in the column's `_pack`."""
+
+
+def readable(table: str, column: str) -> str:
+    """SQL for the full text of such a column."""
+    pack = f"{table}.{column}_pack"
+    body = f"(SELECT body FROM packs WHERE packs.sha256 = {pack})"
+    return f"CASE WHEN {pack} IS NULL THEN {table}.{column} ELSE inflate({body}) END"
+
+
+def whole(table: str) -> str:
+    """SELECT of a table's rows with their full texts; of columns that come twice, the last one holds."""
+    texts = "".join(f", {readable(table, column)} AS {column}" for column in PACKED.get(table, ()))
+    return f"SELECT {table}.*{texts} FROM {table}"
+
+
 CANDIDATE_COLUMNS = """
     candidates.id, candidates.number, candidates.island, candidates.generation, candidates.backend,
     sources.source, candidates.mutator, candidates.rationale, candidates.details,
@@ -30,7 +47,7 @@ CANDIDATES = f"""
 """
 
 TOLD = f"""
-    SELECT {CANDIDATE_COLUMNS}, evaluations.document FROM tellings
+    SELECT {CANDIDATE_COLUMNS}, {readable("evaluations", "document")} AS document FROM tellings
     JOIN evaluations ON evaluations.id = tellings.evaluation_id
     JOIN candidates ON candidates.id = tellings.candidate_id
     JOIN sources ON sources.sha256 = candidates.source_sha256
@@ -95,7 +112,8 @@ def full_key(key: Key, judge: str) -> Key:
 
 def run_of(row: Mapping[str, Any]) -> Run:
     """The run of a row of RUNS."""
-    return Run(**{**row, "config": decode(row["config"]), "budget": decode(row["budget"])})
+    known = {name: value for name, value in row.items() if name != "checksum"}
+    return Run(**{**known, "config": decode(row["config"]), "budget": decode(row["budget"])})
 
 
 def attempt_of(row: Mapping[str, Any]) -> Attempt:

@@ -25,12 +25,16 @@ from sqlite_utils import Database
 from fitness.evaluation import Evaluation, Verdict
 from islands import records
 from islands.candidate import Candidate, Evaluated
-from islands.codec import decode, encode, plain
+from islands.codec import checksum, decode, encode, plain
 from islands.database import StoreError, broken, connect, immediate, translated
+from islands.integrity import findings, one_moment
 from islands.lease import Lease, Owner, held, lost, this_place
-from islands.records import KEY_COLUMNS, TOLD, Key, attempt_of, candidate_of, evaluated_of, full_key, run_of
+from islands.migrations import CHECKSUMMED
+from islands.records import KEY_COLUMNS, TOLD, Key, attempt_of, candidate_of, evaluated_of, full_key, readable, run_of
 from islands.run import OUTCOMES, Attempt, Counts, Event, Run, utc_now
 from islands.turns import Turns
+
+DOCUMENT = readable("evaluations", "document")
 
 __all__ = ["Store", "StoreError", "open_store"]
 
@@ -79,12 +83,9 @@ class Store(Turns):
                 yield
 
     def check(self) -> list[str]:
-        """What SQLite's full integrity and foreign key checks find; empty when all is well."""
-        found = [row["integrity_check"] for row in self._rows("PRAGMA integrity_check")]
-        broken = self._rows("PRAGMA foreign_key_check")
-        return [text for text in found if text != "ok"] + [
-            f"row {row['rowid']} of {row['table']} refers to a missing row of {row['parent']}" for row in broken
-        ]
+        """What is wrong with the file, see integrity.findings; empty when all is well."""
+        with self._lock, self._ours(), one_moment(self._db):
+            return findings(self._db)
 
     # Runs
 
@@ -225,7 +226,7 @@ class Store(Turns):
         names = KEY_COLUMNS if len(key) == len(KEY_COLUMNS) and key[-1] else KEY_COLUMNS[:-1]
         where = " AND ".join(f"{name} = ?" for name in names)
         rows = self._rows(
-            f"SELECT document FROM evaluations WHERE {where} AND verdict <> '{Verdict.NO_VERDICT}' "
+            f"SELECT {DOCUMENT} AS document FROM evaluations WHERE {where} AND verdict <> '{Verdict.NO_VERDICT}' "
             "ORDER BY id DESC LIMIT 1",
             list(full_key(key, "")[: len(names)]),
         )
@@ -366,6 +367,8 @@ class Store(Turns):
             return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def _insert(self, table: str, values: dict[str, Any]) -> int:
+        if table in CHECKSUMMED:
+            values = values | {"checksum": checksum(values)}
         names = ", ".join(values)
         marks = ", ".join(f":{name}" for name in values)
         cursor = self._db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)

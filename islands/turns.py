@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from islands.codec import decode, encode, plain
+from islands.records import readable
 from islands.run import utc_now
 
 SETTLED = """
@@ -16,8 +17,10 @@ SETTLED = """
 """
 
 TURNS = f"""
-    SELECT requests.run_id, requests.number, requests.turn, operator, model, island, parent_ids, messages,
-        prompt_version, parameters, opened_at, text, reasoning, finish_reason, usage, at AS replied_at,
+    SELECT requests.run_id, requests.number, requests.turn, operator, model, island, parent_ids,
+        {readable("requests", "messages")} AS messages, prompt_version, parameters, opened_at,
+        {readable("replies", "text")} AS text, {readable("replies", "reasoning")} AS reasoning,
+        finish_reason, usage, at AS replied_at,
         (SELECT max(worst_usd) FROM tries WHERE tries.run_id = requests.run_id AND tries.number = requests.number
             AND tries.turn = requests.turn AND tries.id > {SETTLED}) AS worst_usd
     FROM requests LEFT JOIN replies USING (run_id, number, turn)

@@ -80,6 +80,7 @@ def add_commands() -> None:
     from kb_evolve.commands import (
         baseline,
         conversations,
+        database,
         doctor,
         evaluate,
         history,
@@ -104,6 +105,7 @@ def add_commands() -> None:
         outputs.report,
         outputs.export,
         imports.import_database,
+        database.database,
         doctor.doctor,
     ):
         cli.add_command(command)

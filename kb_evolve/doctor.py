@@ -216,19 +216,20 @@ def check_keys() -> Check:
 
 
 def check_database(db: str) -> Check:
-    """SQLite's full integrity check of the file, if there is one."""
+    """A look at everything in the file, if there is one: pages, checksums, histories, who holds a run."""
     if not devices.has_package("sqlite_utils"):
         return Check("database", "cannot be read without sqlite-utils; eval, baseline and problems need none")
-    from islands.store import StoreError, open_store
+    from islands.database import StoreError
+    from islands.integrity import examine as examine_database
 
     if not Path(db).exists():
         return Check("database", f"{db} does not exist yet; the first run creates it")
+    advice = f"put a backup back: kb-evolve db restore BACKUP --db {db}"
     try:
-        with open_store(db, read_only=True) as store:
-            broken = store.check()
-            count = len(store.runs())
+        health = examine_database(Path(db))
     except StoreError as error:
-        return Check("database", str(error), False)
-    if broken:
-        return Check("database", f"{db} is damaged: {'; '.join(broken[:3])}", False, "restore it from a copy")
-    return Check("database", f"{db} is whole and holds {count} runs")
+        return Check("database", str(error), False, advice)
+    if health.findings:
+        return Check("database", f"{db} is damaged: {'; '.join(health.findings[:3])}", False, advice)
+    counts = ", ".join(f"{health.rows[table]} {table}" for table in ("runs", "candidates", "evaluations"))
+    return Check("database", "; ".join((f"{db} is whole and holds {counts}", *health.notes)))

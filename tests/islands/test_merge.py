@@ -40,7 +40,7 @@ def content(path: Path) -> dict[str, list[tuple[Any, ...]]]:
         found = {}
         for table, keys in {"runs": ("id",), "problems": ("sha256",), "sources": ("sha256",), **KEYS}.items():
             columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
-            kept = [name for name in columns if name not in ("evaluation_id", "last_try", "name")]
+            kept = [name for name in columns if name not in ("evaluation_id", "last_try", "name", "checksum")]
             kept = [name for name in kept if name != "id" or keys]
             found[table] = sorted(db.execute(f"SELECT {', '.join(kept)} FROM {table}").fetchall(), key=repr)
         told = f"""
