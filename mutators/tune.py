@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
+import hashlib
 import math
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from islands.candidate import Evaluated, Ticket
+from mutators import surrogate
 from mutators.proposal import Proposal, known_sources, refused
-from mutators.surrogate import Observation, best_by_draw, fit
+from mutators.surrogate import Space
 from mutators.tunables import Tunable, find_tunables, set_values, structure, values_of
 
-POOL = 4_000
-"""Configurations looked at per proposal; a larger space is sampled."""
+Row = tuple[int, ...]
+"""A configuration as the numbers of its choices."""
+
+CLIMBS = 6
+"""Steps from the most promising configurations to better neighbours."""
+CLIMBERS = 8
+"""Configurations from which neighbours are looked at, of the fastest measured and of the most promising alike."""
+WHOLE = 2_000
+"""Spaces up to this size are listed where sampling finds nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +31,24 @@ class TuneOptions:
     """How the search goes."""
 
     space_filling: int = 4
-    """Proposals spread over the space before the model is asked."""
-    neighbour_probability: float = 0.25
-    """How often only configurations one value away from the best are considered."""
-    failure_factor: float = 4.0
-    """A configuration that failed counts as this much slower than the slowest measured."""
+    """Configurations spread over the space before the model is asked."""
+    pool: int = 800
+    """Configurations drawn for each proposal, from which the climb to the most promising one starts."""
+    least_chance: float = 0.02
+    """Least probability that a configuration works: the model of failures may be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a space."""
+
+    rows: list[Row]
+    log_ms: list[float | None]
+    """None for a configuration that failed."""
+
+    def timed(self) -> list[tuple[float, Row]]:
+        """(log(kernel_ms), configuration), the fastest first."""
+        return sorted((log_ms, row) for log_ms, row in zip(self.log_ms, self.rows, strict=True) if log_ms is not None)
 
 
 class Tune:
@@ -42,106 +65,137 @@ class Tune:
         tunables = find_tunables(source)
         if not tunables:
             return refused(self.name, "the parent declares no tunables (`NAME = VALUE;  // tune: V1 V2 ...`)", ticket)
-        random = Random(ticket.seed)
-        relatives = family(ticket)
-        tried = {tuple(sorted(values_of(one.candidate.source).items())) for one in relatives}
-        known = known_sources(ticket)
-        untried = [values for values in _pool(tunables, random) if tuple(sorted(values.items())) not in tried]
-        untried = [values for values in untried if _digest(source, values) not in known]
-        if not untried:
-            size = math.prod(len(tunable.choices) for tunable in tunables)
-            return refused(self.name, f"all {size} configurations of this structure were tried", ticket)
-        values, reason = self._choose(tunables, untried, self._observations(tunables, relatives), random)
-        return _proposal(ticket, tunables, values, reason)
+        random, space, known = Random(ticket.seed), surrogate.space_of(tunables), known_sources(ticket)
+        seen = _seen(space, family(ticket))
+        taken, size = set(seen.rows), math.prod(len(one.choices) for one in tunables)
+        while len(taken) < size:
+            if (found := self._choose(space, seen, taken, random)) is None:
+                break
+            row, reason = found
+            values = space.decode(row)
+            if _digest(source, values) not in known:
+                return _proposal(ticket, tunables, values, reason)
+            taken.add(row)
+        return refused(self.name, f"all {size} configurations of this structure were tried", ticket)
 
-    def _observations(self, tunables: tuple[Tunable, ...], relatives: list[Evaluated]) -> list[Observation]:
-        """What is known of the parent's space: a model may give a relative a value outside of the choices."""
-        times = [one.evaluation.kernel_ms for one in relatives if one.evaluation.kernel_ms is not None]
-        failed_ms = max(times, default=1.0) * self.options.failure_factor
-        measured = [(values_of(one.candidate.source), one.evaluation.kernel_ms or failed_ms) for one in relatives]
-        return [
-            Observation(values, time_ms)
-            for values, time_ms in measured
-            if all(values.get(tunable.name) in tunable.choices for tunable in tunables)
-        ]
+    def _choose(self, space: Space, seen: Seen, taken: set[Row], random: Random) -> tuple[Row, str] | None:
+        """An untried configuration and why it; None where there is none."""
+        drawn = _drawn(space, taken, self.options.pool, random)
+        if not drawn:
+            return None
+        if len(seen.rows) < self.options.space_filling or not seen.timed():
+            return _farthest(space, drawn[:20], seen.rows), "far from what was measured, to learn the space"
+        return self._most_promising(space, seen, taken, drawn)
 
-    def _choose(
-        self,
-        tunables: tuple[Tunable, ...],
-        untried: list[dict[str, str]],
-        seen: list[Observation],
-        random: Random,
-    ) -> tuple[dict[str, str], str]:
-        if len(seen) < min(self.options.space_filling, len(untried)):
-            return _farthest(tunables, untried, seen, random), "far from what was measured, to learn the space"
-        best = min(seen, key=lambda one: one.kernel_ms)
-        if random.random() < self.options.neighbour_probability:
-            near = [values for values in untried if _is_neighbour(tunables, values, best.values)]
-            untried = near or untried
-        values, predicted_ms = best_by_draw(fit(tunables, seen), tunables, untried, random)
-        return (
-            values,
-            f"the model of {len(seen)} measurements expects {predicted_ms:.3g} ms, best {best.kernel_ms:.3g} ms",
+    def _most_promising(self, space: Space, seen: Seen, taken: set[Row], drawn: list[Row]) -> tuple[Row, str]:
+        """Climbs over neighbours to the configuration whose expected gain is greatest."""
+        import numpy
+
+        timed = seen.timed()
+        model = surrogate.fit(space, numpy.array([row for _, row in timed]), numpy.array([ms for ms, _ in timed]))
+        working = None
+        if len(timed) < len(seen.rows):
+            works = numpy.array([0.0 if one is None else 1.0 for one in seen.log_ms])
+            working = surrogate.fit(space, numpy.array(seen.rows), works)
+        best = timed[0][0]
+
+        def worth(rows: list[Row]) -> Any:
+            asked = numpy.array(rows)
+            gain = surrogate.expected_gain(*model.predict(asked), best)
+            if working is not None:
+                gain = gain * numpy.clip(working.predict(asked)[0], self.options.least_chance, 1.0)
+            return gain
+
+        looked: dict[Row, float] = {}
+        asked = list(dict.fromkeys([*drawn, *_around(space, [row for _, row in timed[:CLIMBERS]], taken)]))
+        for _ in range(CLIMBS):
+            looked.update(zip(asked, worth(asked).tolist(), strict=True))
+            top = sorted(looked, key=looked.__getitem__, reverse=True)[:CLIMBERS]
+            asked = [row for row in _around(space, top, taken) if row not in looked]
+            if not asked:
+                break
+        row = max(looked, key=looked.__getitem__)
+        expected_ms = math.exp(float(model.predict(numpy.array([row]))[0][0]))
+        return row, (
+            f"the model of {len(seen.rows)} measurements expects {expected_ms:.3g} ms, best {math.exp(best):.3g} ms"
         )
 
 
 def family(ticket: Ticket) -> list[Evaluated]:
     """The parent and its evaluated relatives of the same structure, each source once."""
-    same = structure(ticket.parent.candidate.source)
+    same = _structure(ticket.parent.candidate.source)
     members = {}
     for one in (*ticket.lineage, *ticket.inspirations, ticket.parent):
-        if structure(one.candidate.source) == same:
+        if _structure(one.candidate.source) == same:
             members[one.candidate.source_sha256] = one
     return list(members.values())
 
 
-def _pool(tunables: tuple[Tunable, ...], random: Random) -> list[dict[str, str]]:
-    """Every configuration, or a sample where there are too many."""
-    names = [tunable.name for tunable in tunables]
-    if math.prod(len(tunable.choices) for tunable in tunables) <= POOL:
-        combinations = itertools.product(*(tunable.choices for tunable in tunables))
-        return [dict(zip(names, values, strict=True)) for values in combinations]
-    current = {tunable.name: tunable.value for tunable in tunables}
-    near = [{**current, tunable.name: choice} for tunable in tunables for choice in tunable.choices]
-    drawn = ({tunable.name: random.choice(tunable.choices) for tunable in tunables} for _ in range(POOL))
-    return list({tuple(values.items()): values for values in (*near, *drawn)}.values())
+@functools.lru_cache(maxsize=1024)
+def _structure(source: str) -> str:
+    """Asked of the same relatives at every proposal."""
+    return structure(source)
+
+
+@functools.lru_cache(maxsize=1024)
+def _values_of(source: str) -> tuple[tuple[str, str], ...]:
+    return tuple(values_of(source).items())
+
+
+def _seen(space: Space, relatives: list[Evaluated]) -> Seen:
+    """What is known of the parent's space: a model may give a relative a value outside of the choices."""
+    found: dict[Row, float | None] = {}
+    for one in relatives:
+        row, ms = space.encode(dict(_values_of(one.candidate.source))), one.evaluation.kernel_ms
+        if row is not None:
+            found[row] = None if ms is None else math.log(ms)
+    return Seen(list(found), list(found.values()))
+
+
+def _drawn(space: Space, taken: set[Row], count: int, random: Random) -> list[Row]:
+    """At most `count` untried configurations at random; all of a small space."""
+    counts = [len(one.choices) for one in space.tunables]
+    size = math.prod(counts)
+    if size <= WHOLE:
+        rows = [_row(number, counts) for number in range(size)]
+        random.shuffle(rows)
+    else:
+        rows = [tuple(int(random.random() * one) for one in counts) for _ in range(count)]
+    return [row for row in dict.fromkeys(rows) if row not in taken][:count]
+
+
+def _row(number: int, counts: list[int]) -> Row:
+    """Configuration `number` of all, the last tunable fastest."""
+    row = []
+    for count in reversed(counts):
+        number, place = divmod(number, count)
+        row.append(place)
+    return tuple(reversed(row))
+
+
+def _around(space: Space, rows: list[Row], taken: set[Row]) -> list[Row]:
+    """The untried configurations that differ from one of `rows` in one tunable."""
+    found = {}
+    for row in rows:
+        for place, tunable in enumerate(space.tunables):
+            for number in range(len(tunable.choices)):
+                near = (*row[:place], number, *row[place + 1 :])
+                if near not in taken:
+                    found[near] = None
+    return list(found)
+
+
+def _farthest(space: Space, drawn: list[Row], seen: list[Row]) -> Row:
+    """The configuration whose nearest measured one is farthest."""
+
+    def gap(row: Row) -> float:
+        return min((sum(table[a, b] for table, a, b in zip(space.distances, row, one, strict=True)) for one in seen))
+
+    return max(drawn, key=gap) if seen else drawn[0]
 
 
 def _digest(source: str, values: dict[str, str]) -> str:
-    import hashlib
-
     return hashlib.sha256(set_values(source, values).encode()).hexdigest()
-
-
-def _distance(tunables: tuple[Tunable, ...], first: dict[str, str], second: dict[str, str]) -> float:
-    total = 0.0
-    for tunable in tunables:
-        if tunable.is_ordinal:
-            places = tunable.coordinates()
-            total += abs(places.get(first[tunable.name], 0.5) - places.get(second.get(tunable.name, ""), 0.5))
-        else:
-            total += first[tunable.name] != second.get(tunable.name)
-    return total
-
-
-def _farthest(
-    tunables: tuple[Tunable, ...], untried: list[dict[str, str]], seen: list[Observation], random: Random
-) -> dict[str, str]:
-    """The configuration whose nearest measured one is farthest; ties by lot."""
-    sample = random.sample(untried, min(len(untried), 400))
-    return max(sample, key=lambda values: min(_distance(tunables, values, one.values) for one in seen))
-
-
-def _is_neighbour(tunables: tuple[Tunable, ...], values: dict[str, str], best: dict[str, str]) -> bool:
-    """Whether the two differ in one tunable, by one step where its values are ordered."""
-    differing = [tunable for tunable in tunables if values[tunable.name] != best.get(tunable.name)]
-    if len(differing) != 1:
-        return False
-    (tunable,) = differing
-    if not tunable.is_ordinal or best.get(tunable.name) not in tunable.choices:
-        return True
-    order = sorted(tunable.choices, key=lambda choice: tunable.coordinates()[choice])
-    return abs(order.index(values[tunable.name]) - order.index(best[tunable.name])) == 1
 
 
 def _proposal(ticket: Ticket, tunables: tuple[Tunable, ...], values: dict[str, str], reason: str) -> Proposal:

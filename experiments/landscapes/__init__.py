@@ -1,0 +1,1 @@
+"""Search quality on recorded tuning spaces; see docs/landscapes.md."""
