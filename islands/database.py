@@ -228,9 +228,12 @@ def error_name(error: sqlite3.Error) -> str:
 
 
 def _corrupt(path: Path, finding: str) -> StoreError:
+    """SQLite gives the same answer to a page that is damaged and to one that could not be read just now."""
+    what = " ".join(finding.split())
     return StoreError(
-        f"{path} is corrupt ({finding}); nothing was written to it. Restore it from a copy together with its "
-        f"-wal file, or save what is left with `sqlite3 {path} .recover`, or start a new file with --db."
+        f"{path} is corrupt, or the disk failed to read it ({what}); nothing was written to it. Look with `kb-evolve "
+        f"db check --db {path}`: when that finds nothing, run the same command again. Else put a backup back with "
+        f"`kb-evolve db restore`, or save what is left with `sqlite3 {path} .recover`."
     )
 
 

@@ -110,7 +110,7 @@ def _pages(db: Database) -> list[str]:
         if error_name(error) not in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
             raise
         return [str(error)]
-    return [text for text in found if text != "ok"]
+    return [" ".join(text.split()) for text in found if text != "ok"]
 
 
 def _schema(db: Database) -> list[str]:

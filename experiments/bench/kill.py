@@ -1,6 +1,8 @@
 """kill -9 of the whole process tree at random moments of a real run, then the same command.
 
-    python -m experiments.bench.kill --kills 20 --out experiments/bench/results
+    python -m experiments.bench.kill --kills 20 --store-kills 1000 --out experiments/bench/results
+
+The store alone is killed more often, see kill_store.py: a real run lives for seconds, its commits take milliseconds.
 
 Checked after every kill: what was told before is still told, in the same order; nobody is told twice; no process of the
 tree and no shared memory segment is left. At the end: the population equals a replay of the history.
@@ -23,6 +25,7 @@ from typing import Any
 import click
 import psutil
 
+from experiments.bench.kill_store import kill_store
 from fitness.machine import device_name
 from islands.bouts import replay
 from islands.population import Population, PopulationConfig
@@ -37,9 +40,15 @@ GONE_WITHIN_S = 2.0
 @click.option("--kills", default=20, show_default=True)
 @click.option("--evaluations", default=40, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="Seeds the moments.")
+@click.option(
+    "--store-kills", default=1000, show_default=True, help="Kills of a process that only writes to the store."
+)
+@click.option("--store-seeds", default=5, show_default=True, help="Databases that these are spread over.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("experiments/bench/results"), show_default=True)
-def main(problem: str, kills: int, evaluations: int, seed: int, out: Path) -> None:
+def main(problem: str, kills: int, evaluations: int, seed: int, store_kills: int, store_seeds: int, out: Path) -> None:
     """Kills a run again and again, lets it finish, and writes kill.json. Exits with 1 when anything was lost."""
+    store = kill_store(store_kills, store_seeds)
+    click.echo(json.dumps(store), err=True)
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "kill.db"
         command = [sys.executable, "-m", "kb_evolve", "run", problem, "--db", str(db), "--run", RUN]
@@ -48,11 +57,12 @@ def main(problem: str, kills: int, evaluations: int, seed: int, out: Path) -> No
         finished = subprocess.run(command, capture_output=True, text=True)
         found |= {"exit_code": finished.returncode, **_replay(db)}
     about = {"machine": device_name(), "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
-    document = {"about": about, "problem": problem, "evaluations": evaluations, **found}
+    document = {"about": about, "problem": problem, "evaluations": evaluations, **found, "store": store}
     out.mkdir(parents=True, exist_ok=True)
     (out / "kill.json").write_text(json.dumps(document, indent=1) + "\n")
     click.echo(json.dumps(document))
     bad = found["lost"] + found["told_twice"] + found["processes_left"] + found["segments_left"]
+    bad += sum(store[name] for name in ("lost", "twice", "findings", "unequal_replays"))
     sys.exit(1 if bad or finished.returncode or not found["equals_replay"] else 0)
 
 
