@@ -4,8 +4,8 @@ A candidate whose first measurement lies above the elite's is measured afresh be
 the place only if that second figure is clearly better (elite.Gain.is_clear). Three doubts remain, and each has its
 answer here, as a measurement that `Throne.wanted` asks for:
 
-- The holder may itself have been lucky: after every `reduel_after` challenges that it survived it is measured
-  afresh, and the new figures replace the one that it won by; each time the wait grows.
+- The holder may itself have been lucky: it is measured afresh as soon as it has won, and after every `reduel_after`
+  challenges that it survived, the wait growing each time; the new figures replace the one that it won by.
 - A wide interval may keep a better candidate out: while a rival's gain is promising, the one of the two with the wider
   interval is measured again, at once up to BOUTS times, then once for every re-duel of the holder. Fresh figures of
   one program are pooled, so the doubt shrinks with every look and never keeps a faster candidate out for ever.
@@ -35,6 +35,8 @@ RIVALS = 8
 """The strongest programs besides the holder that are remembered as possible successors."""
 BOUTS = 3
 """Fresh measurements of a promising rival before it waits for the holder's next re-duel."""
+WIDE = 1.5
+"""So many times a rival's error: a holder known that much less well is measured before it can keep a rival out."""
 NO_WORD = (Verdict.NO_VERDICT, Verdict.VERIFIED)
 """Verdicts that say nothing against a program, and give no time."""
 
@@ -140,6 +142,15 @@ class Throne:
         self._challenge(claim, told)
         return claim.evaluated
 
+    def current(self, evaluated: Evaluated) -> Evaluated:
+        """The candidate with the estimate of its program that counts now: another island may have it since long."""
+        source = evaluated.evaluation.source_sha256
+        claims = (self.holder, self._rivals.get(source))
+        known = next((claim for claim in claims if claim and claim.evaluation.source_sha256 == source), None)
+        if known is None or not evaluated.evaluation.is_correct:
+            return evaluated
+        return dataclasses.replace(evaluated, evaluation=known.evaluation)
+
     def is_worth_a_duel(self, evaluation: Evaluation) -> bool:
         """Whether a first measurement lies above the holder's: it must be repeated before it is told."""
         if self.holder is None or not evaluation.is_correct or evaluation.source_sha256 in self._seen:
@@ -153,6 +164,10 @@ class Throne:
         defences = self.holder.tries
         if self._is_stale and self._silent_for != self._identity:
             return Wanted(self.holder.evaluated, "holder", "its figure is by another judge or from another device")
+        if self.falls and not defences:
+            return Wanted(
+                self.holder.evaluated, "holder", "it took its place with this figure, which may have been luck"
+            )
         if self.challenges >= self.reduel_after * (defences + 1):
             return Wanted(self.holder.evaluated, "holder", f"it survived {self.challenges} challenges")
         return self._rematch(self.holder)
@@ -164,13 +179,16 @@ class Throne:
         rival = max(self._rivals.values(), key=lambda claim: fitness(claim.evaluation))  # of equals the first told
         gain = gain_over(rival.evaluation, holder.evaluation)
         allowed = max(BOUTS, holder.tries + 1) if gain.is_promising else holder.tries + 1
-        if not gain.is_notable or rival.tries >= allowed:
+        if not gain.is_notable:
             return None
-        is_wider = error_of(holder.evaluation) > error_of(rival.evaluation)
-        if gain.is_promising and is_wider and rival.tries > holder.tries:
+        wide = 1.0 if gain.is_promising else WIDE
+        is_wider = error_of(holder.evaluation) > wide * error_of(rival.evaluation)
+        if is_wider and rival.tries > holder.tries:
             return Wanted(
                 holder.evaluated, "holder", f"a rival's {gain} is in doubt, and its own interval is the wider"
             )
+        if rival.tries >= allowed:
+            return None
         return Wanted(rival.evaluated, "rival", f"its {gain} over the elite is in doubt")
 
     @property

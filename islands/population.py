@@ -54,7 +54,7 @@ class PopulationConfig:
     another island, if there is one that is clearly better; 0 for never."""
     reduel_after: int = 5
     """Challenges that the elite of the run survives before it is measured afresh, twice as many before the second time,
-    and so on (duels.py); 0: never."""
+    and so on; a new one is measured at once (duels.py). 0: never."""
     inspirations: int = 3
     """Most other members shown with a ticket."""
     relatives: int = 200
@@ -137,6 +137,7 @@ class Population:
             raise ValueError(f"candidate {candidate.id} was told before; telling it twice would count it twice")
         if not 0 <= candidate.island < len(self._islands):
             raise ValueError(f"candidate {candidate.id} is of island {candidate.island}, have {len(self._islands)}")
+        evaluated = self._throne.current(evaluated)
         self._family.add(evaluated)
         island = self._islands[candidate.island]
         program = self._note_program(evaluated)

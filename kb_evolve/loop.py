@@ -107,8 +107,6 @@ class Loop:
         """The first correct one that was told before this process resumed the run."""
         self.barren = 0
 
-    # -- resume ---------------------------------------------------------------------------------
-
     def resume(self) -> None:
         """Tells the stored history to the population and queues what was recorded but not judged."""
         pending = self.store.pending(self.run.id)
@@ -155,8 +153,6 @@ class Loop:
         for seed in seeds:
             self._submit(seed)
 
-    # -- the loop -------------------------------------------------------------------------------
-
     def drive(self) -> tuple[StopReason, str]:
         """Searches until nothing is left to do: why it stopped, as one word and as a sentence.
 
@@ -175,7 +171,7 @@ class Loop:
     def _fill(self) -> None:
         ordered, unordered = self.config.run.lag, self.config.judge.builders + 1 + self.parts.thinkers
         window = ordered if self.config.run.in_order else unordered
-        if self._waits_for_duel():
+        if self.config.run.in_order and self.duels.is_on():
             return
         if self.population.best() is None:
             window = min(window, max(2, self.config.population.islands))  # what failed is to be repaired
@@ -194,9 +190,9 @@ class Loop:
             return has_room and not is_sown and bool(self.asking.payable(self.parts.seeders))
         return has_room and not self._seeds_in_flight() and bool(self.asking.payable(self.parts.chooser.mutators))
 
-    def _waits_for_duel(self) -> bool:
-        """In order: whether what is told and asked next depends on a fresh measurement that is being made."""
-        return self.config.run.in_order and self.duels.is_on()
+    def _is_awaited(self, number: int) -> bool:
+        """Whether a ticket before `number` is still on its way."""
+        return min([*self.asking.numbers(), *self._numbers()]) < number
 
     def _in_flight(self) -> int:
         return len(self.asking.numbers()) + len(self.pipeline.futures) + len(self.settled)
@@ -243,8 +239,6 @@ class Loop:
         with contextlib.suppress(JudgeError):
             while self.pipeline.futures and (left_s := deadline_s - time.monotonic()) > 0:
                 self._turn(min(left_s, TICK_S))
-
-    # -- judge and tell -------------------------------------------------------------------------
 
     def _submit(self, candidate: Candidate) -> None:
         """Tells a candidate whose program is judged already, joins one in flight, else starts its build."""
@@ -294,11 +288,7 @@ class Loop:
         while self.settled:
             self.duels.begin()
             number = min(self.settled)
-            if (
-                self._waits_for_duel()
-                or self.config.run.in_order
-                and min([*self.asking.numbers(), *self._numbers()]) < number
-            ):
+            if self.config.run.in_order and (self.duels.is_on() or self._is_awaited(number)):
                 return
             work = self.settled.pop(number)
             self.asking.count(number)

@@ -31,10 +31,9 @@ from islands.candidate import Evaluated
 from islands.run import Run
 from islands.store import Store, StoreError, open_store
 from islands.turns import Turn
-from kb_evolve import __version__
+from kb_evolve import __version__, standing
 from kb_evolve.cli import explain
 from kb_evolve.commands.conversations import LONGEST_REPLY_BYTES
-from kb_evolve.commands.history import best_of
 from kb_evolve.commands.outputs import find_run
 from kb_evolve.commands.problems import floors
 from kb_evolve.commands.shared import evaluated_json
@@ -163,7 +162,7 @@ class Tools:
         """List the fastest correct kernels found so far."""
         with self._plainly(), open_store(self._db, read_only=True) as store:
             known = sorted({run.problem_id for run in store.runs()})
-            return Top(top=[self._kernel(store, one) for one in store.top(problem, limit)], problems=known)
+            return Top(top=[self._kernel(store, one) for one in standing.top(store, problem, limit)], problems=known)
 
     def show(
         self,
@@ -173,20 +172,21 @@ class Tools:
         """Show one candidate: its figures, source and lineage."""
         with self._plainly(), open_store(self._db, read_only=True) as store:
             run = store.find_run(id)
-            best = best_of(store.history(run.id)) if run else None
+            best = standing.best_of(store, run.id) if run else None
             candidate = best.candidate if best else store.find_candidate(id)
             if candidate is None:
                 raise StoreError(
                     f"{self._db} holds no candidate and no run with a correct kernel named {id!r}: see `top`"
                 )
             run_id = candidate.id.rpartition("-")[0]
-            evaluated = store.evaluated(candidate.id)
+            told = standing.standing(store, run_id)
+            evaluated = next((one for one in told if one.candidate.id == candidate.id), None)
             known = dataclasses.asdict(candidate) | {"run": run_name(store, candidate.id)}
             if evaluated is not None:
                 known |= evaluated_json(evaluated, known["run"])
             safe = self._safe(known)
             safe["source_is_exact"] = safe["source"] == candidate.source
-            steps = lineage_of(evaluated, store.history(run_id))[-MANY:]
+            steps = lineage_of(evaluated, told)[-MANY:]
             safe["lineage"] = [self._kernel(store, step) for step in steps]
             turns = store.turns(run_id, candidate.number) if conversation else None
             safe["conversation"] = None if turns is None else [self._exchange(turn) for turn in turns]

@@ -51,8 +51,10 @@ def runs(db: str, as_json: bool) -> None:
 
 
 def _run_json(store: Store, run: Run) -> dict[str, Any]:
+    from kb_evolve.standing import best_of
+
     counts = store.counts(run.id)
-    best = best_of(store.history(run.id))
+    best = best_of(store, run.id)
     return {
         "run": run.name,
         "run_id": run.id,
@@ -71,17 +73,6 @@ def _run_json(store: Store, run: Run) -> dict[str, Any]:
     }
 
 
-def best_of(history: list[Evaluated]) -> Evaluated | None:
-    """The correct candidate that no later one has beaten: what the population calls its best."""
-    from islands.elite import beats
-
-    best: Evaluated | None = None
-    for evaluated in history:
-        if beats(evaluated.evaluation, best.evaluation if best else None):
-            best = evaluated
-    return best
-
-
 @click.command(epilog="Example: kb-evolve top rmsnorm --limit 5")
 @click.argument("ref", required=False)
 @db_option
@@ -91,13 +82,17 @@ def best_of(history: list[Evaluated]) -> Evaluated | None:
 )
 @json_option
 def top(ref: str | None, db: str, limit: int, pareto: bool, as_json: bool) -> None:
-    """List the fastest correct kernels, of all problems or of REF, over all runs of the database."""
+    """List the fastest correct kernels, of all problems or of REF, over all runs of the database.
+
+    The elites of the runs come first: they won their place in duels, what others show may be luck.
+    """
     from islands.store import open_store
+    from kb_evolve import standing
 
     if pareto:
         return _top_pareto(ref, db, limit, as_json)
     with open_store(db, read_only=True) as store:
-        found = store.top(ref, limit)
+        found = standing.top(store, ref, limit)
         names = {run.id: run.name for run in store.runs()}
         known = sorted({run.problem_id for run in store.runs()})
     if as_json:
@@ -110,12 +105,13 @@ def top(ref: str | None, db: str, limit: int, pareto: bool, as_json: bool) -> No
             evaluated.evaluation.problem,
             speedup_text(evaluated),
             f"{evaluated.evaluation.kernel_ms:.4g}",
+            "elite" if standing.is_elite(evaluated) else "",
             evaluated.candidate.mutator,
             _run_of(evaluated.candidate, names),
         )
         for evaluated in found
     ]
-    header = ("id", "problem", "speedup", "kernel ms", "mutator", "run")
+    header = ("id", "problem", "speedup", "kernel ms", "", "mutator", "run")
     return click.echo(columns(header, rows) if rows else _nothing(db, ref, known))
 
 
@@ -157,18 +153,20 @@ def show(id: str, db: str, only_source: bool, only_prompt: bool, as_json: bool) 
     """
     from islands.store import StoreError, open_store
     from kb_evolve.search import lineage_of
+    from kb_evolve.standing import best_of, standing
 
     with open_store(db, read_only=True) as store:
         run = store.find_run(id)
-        best = best_of(store.history(run.id)) if run else None
+        best = best_of(store, run.id) if run else None
         candidate = best.candidate if best else store.find_candidate(id)
         if candidate is None:
             raise StoreError(
                 f"{db} holds no candidate and no run with a correct kernel named {id!r}: see `kb-evolve top`"
             )
         run = run or store.find_run(candidate.id.rpartition("-")[0])
-        evaluated = store.evaluated(candidate.id)
-        lineage = lineage_of(evaluated, store.history(run.id)) if run else ()
+        told = standing(store, run.id) if run else []
+        evaluated = next((one for one in told if one.candidate.id == candidate.id), None)
+        lineage = lineage_of(evaluated, told)
         turns = store.turns(run.id, candidate.number) if run and only_prompt else []
     if only_prompt:
         _show_turns(candidate, turns, as_json)
@@ -195,6 +193,15 @@ def _candidate_json(
     return {**told, "details": candidate.details, "source": candidate.source, "lineage": steps}
 
 
+def _place(evaluated: Evaluated | None) -> list[str]:
+    """Whether it is or was the elite of its run."""
+    from islands.bouts import ELITE, FALLEN
+
+    features = evaluated.evaluation.features if evaluated else {}
+    lines = ["the elite of its run"] if ELITE in features else []
+    return [*lines, f"was the elite of its run until {features[FALLEN]}"] if FALLEN in features else lines
+
+
 def _candidate_text(
     candidate: Candidate, evaluated: Evaluated | None, lineage: tuple[Evaluated, ...], run_name: str
 ) -> str:
@@ -202,6 +209,7 @@ def _candidate_text(
         f"{candidate.id} of run {run_name}: island {candidate.island}, generation {candidate.generation}",
         change_text(candidate),
         evaluation_text(evaluated.evaluation) if evaluated else "not judged yet",
+        *_place(evaluated),
         "lineage:",
         lineage_text(lineage),
         "",

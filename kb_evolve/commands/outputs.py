@@ -25,10 +25,11 @@ def report(run: str, out: str, db: str, as_json: bool) -> None:
     """Write plots (PNG, SVG) and one self-contained index.html of a run."""
     from islands.store import open_store
     from kb_evolve.report.build import write_report
+    from kb_evolve.standing import standing
 
     with open_store(db, read_only=True) as store:
         found = find_run(store, run)
-        paths = write_report(found, store.history(found.id), store.attempts(found.id), store.events(found.id), out)
+        paths = write_report(found, standing(store, found.id), store.attempts(found.id), store.events(found.id), out)
     if as_json:
         emit_json({"run": found.name, "paths": {name: str(path) for name, path in paths.items()}})
         return
@@ -50,13 +51,14 @@ def export(run: str, form: str, out: str, level: int | None, problem_id: int | N
     from islands.store import open_store
     from kb_evolve.export.kernelbench import export_run
     from kb_evolve.export.replies import export_replies
+    from kb_evolve.standing import standing
 
     with open_store(db, read_only=True) as store:
         found = find_run(store, run)
         if form == "replies":
             paths = [export_replies(store.turns(found.id), out)]
         else:
-            paths = export_run(found, store.history(found.id), out, level, problem_id)
+            paths = export_run(found, standing(store, found.id), out, level, problem_id)
     if as_json:
         emit_json({"run": found.name, "format": form, "paths": [str(path) for path in paths]})
         return

@@ -104,10 +104,11 @@ OPERATOR_COLUMNS = (
 
 def _captions(events: Sequence[Event]) -> dict[str, str]:
     """What stands below each figure."""
-    duels = sum(event.kind == "duel" for event in events)
+    duels, bouts = (sum(event.kind == kind for event in events) for kind in ("duel", "bout"))
     luck = (
-        f"What beat the best was measured again, and only the second figure counts ({duels} times)."
-        if duels
+        f"What beat the best was measured again, and only the second figure counts ({duels} times); kernels in doubt "
+        f"were measured afresh ({bouts} times)."
+        if duels or bouts
         else "The best of many noisy measurements tends to be a lucky one: measure it afresh to quote it."
     )
     return {

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fitness.evaluation import Evaluation, Verdict
+from islands.bouts import ELITE, elite_of
 from islands.candidate import Evaluated
+from islands.elite import TWO_SIDED_95, Gain
 from islands.run import Attempt
 from kb_evolve.report.text import one_line
 
@@ -98,10 +100,10 @@ def correct_points(history: History) -> list[Point]:
 
 
 def best_so_far(points: Iterable[Point]) -> list[Point]:
-    """The points that beat all earlier ones in speedup: the corners of the best-so-far curve."""
+    """The points that are clearly faster than the one before (elite.Gain): the corners of the best-so-far curve."""
     corners: list[Point] = []
     for point in points:
-        if not corners or point.speedup > corners[-1].speedup:
+        if not corners or _gain(point, corners[-1]).is_clear:
             corners.append(point)
     return corners
 
@@ -114,9 +116,10 @@ def island_curves(history: History) -> dict[int, list[Point]]:
 
 
 def best(history: History) -> Evaluated | None:
-    """The correct candidate with the highest speedup, the earliest of equals."""
-    correct = [each for each in history if each.evaluation.is_correct]
-    return max(correct, key=_speedup) if correct else None
+    """The elite: the one marked as such (bouts.standings), else who is it by the history alone."""
+    marked = next((each for each in history if ELITE in each.evaluation.features), None)
+    elite = marked or elite_of(history, ())
+    return next((each for each in history if elite and each.candidate.id == elite.candidate.id), None)
 
 
 def verdict_counts(history: History) -> dict[Verdict, int]:
@@ -221,6 +224,11 @@ def judge_seconds(history: History) -> float:
 def cost_usd(attempts: Sequence[Attempt]) -> float:
     """What all attempts together cost."""
     return sum(_cost_usd(attempt) for attempt in attempts)
+
+
+def _gain(point: Point, before: Point) -> Gain:
+    errors = [math.log(one.high / one.low) / (2 * TWO_SIDED_95) for one in (point, before)]
+    return Gain(math.log(point.speedup / before.speedup), math.hypot(*errors))
 
 
 def _point(number: int, each: Evaluated) -> Point:
