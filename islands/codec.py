@@ -12,12 +12,15 @@ NON_FINITE = "$float"
 """Key of the object that stands for a number that JSON cannot write: `{"$float": "nan"}`."""
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
 def encode(value: Any) -> str:
     """Compact ASCII JSON of `value`; NaN and infinities survive. TypeError for what JSON cannot hold."""
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+        return _ENCODER.encode(value)
     except ValueError:
-        return json.dumps(_named(value), allow_nan=False, separators=(",", ":"))
+        return _ENCODER.encode(_named(value))
 
 
 def decode(text: str) -> Any:
