@@ -263,3 +263,12 @@ def test_a_file_that_a_living_process_holds_is_not_replaced(full, fork, children
     child.said.readline()
     with pytest.raises(StoreError, match=f"held by process {child.pid}"):
         restore(full.with_name("copy.db"), full)
+
+
+def test_a_restore_that_was_killed_after_it_moved_the_old_file_is_completed_by_the_same_call(full):
+    back_up(full, full.with_name("copy.db"))
+    expected = content(full)
+    full.rename(full.with_name("kb.db.replaced-1"))
+    Path(f"{full}-wal").write_bytes(b"\xa5" * 4096)
+    restore(full.with_name("copy.db"), full)
+    assert content(full) == expected and not Path(f"{full}-wal").exists()
