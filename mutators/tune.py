@@ -18,9 +18,9 @@ from mutators.tunables import Tunable, find_tunables, set_values, structure, val
 Row = tuple[int, ...]
 """A configuration as the numbers of its choices."""
 
-CLIMBS = 6
+CLIMBS = 4
 """Steps from the most promising configurations to better neighbours."""
-CLIMBERS = 8
+CLIMBERS = 4
 """Configurations from which neighbours are looked at, of the fastest measured and of the most promising alike."""
 WHOLE = 2_000
 """Spaces up to this size are listed where sampling finds nothing new."""
@@ -32,7 +32,7 @@ class TuneOptions:
 
     space_filling: int = 4
     """Configurations spread over the space before the model is asked."""
-    pool: int = 800
+    pool: int = 400
     """Configurations drawn for each proposal, from which the climb to the most promising one starts."""
     least_chance: float = 0.02
     """Least probability that a configuration works: the model of failures may be wrong."""
@@ -175,7 +175,7 @@ def _row(number: int, counts: list[int]) -> Row:
 
 def _around(space: Space, rows: list[Row], taken: set[Row]) -> list[Row]:
     """The untried configurations that differ from one of `rows` in one tunable."""
-    found = {}
+    found: dict[Row, None] = {}
     for row in rows:
         for place, tunable in enumerate(space.tunables):
             for number in range(len(tunable.choices)):
@@ -189,7 +189,7 @@ def _farthest(space: Space, drawn: list[Row], seen: list[Row]) -> Row:
     """The configuration whose nearest measured one is farthest."""
 
     def gap(row: Row) -> float:
-        return min((sum(table[a, b] for table, a, b in zip(space.distances, row, one, strict=True)) for one in seen))
+        return min(sum(table[a, b] for table, a, b in zip(space.distances, row, one, strict=True)) for one in seen)
 
     return max(drawn, key=gap) if seen else drawn[0]
 

@@ -9,6 +9,7 @@ optimum, or when its evaluations are used up.
 from __future__ import annotations
 
 import importlib.util
+import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ from mutators.tune import Tune
 
 BARREN = 500
 """Attempts in a row without a new configuration after which a contender gives up."""
+BLIND = "blind"
+REPEATS = 3
+"""Repetitions in a row after which TPE is given a configuration drawn at random."""
 WORST_FACTOR = 10.0
 """What TPE is told of a failure: this many times the slowest time recorded. It looks only at ranks."""
 
@@ -100,22 +104,35 @@ def best_of_n(referee: Referee, start: Values, seed: int) -> None:
 
 
 def tpe(referee: Referee, start: Values, seed: int, multivariate: bool = False) -> None:
-    """Optuna's TPE with its default settings; ordered tunables as places in their order, others as categories."""
+    """Optuna's TPE with its default settings; ordered tunables as places in their order, others as categories.
+
+    What it repeats is not told again (a failed trial, which it ignores); after REPEATS in a row it is given a
+    configuration at random, so that it never stands still.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", category=optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=multivariate)
-    study = optuna.create_study(sampler=sampler)
-    orders = orders_of(referee.landscape)
+    study, orders, rng = optuna.create_study(sampler=sampler), orders_of(referee.landscape), Random(f"{seed}:tpe")
     failed = WORST_FACTOR * max(referee.landscape.times.values())
-    study.enqueue_trial({name: order.index(start[name]) if order else start[name] for name, order in orders.items()})
+    study.enqueue_trial(_as_trial(start, orders))
     while not referee.is_over:
         trial = study.ask()
         values = {name: _suggest(trial, name, order, referee.landscape) for name, order in orders.items()}
         time = referee.judge(values)
-        study.tell(trial, failed if time is None else time)
+        if referee.barren:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(trial, failed if time is None else time)
+        if referee.barren and referee.barren % REPEATS == 0:
+            drawn = {name: rng.choice(choices) for name, choices in referee.landscape.choices.items()}
+            study.enqueue_trial(_as_trial(drawn, orders))
+
+
+def _as_trial(values: Values, orders: dict[str, tuple[str, ...]]) -> dict[str, str | int]:
+    return {name: order.index(values[name]) if order else values[name] for name, order in orders.items()}
 
 
 def tpe_multivariate(referee: Referee, start: Values, seed: int) -> None:
@@ -151,19 +168,17 @@ def one_island_tune(referee: Referee, start: Values, seed: int) -> None:
 
 def population_knobs(referee: Referee, start: Values, seed: int) -> None:
     """Our population with `knobs`, asked of a model that answers blindly: what the operator is worth without one."""
-    population_search(referee, start, seed, Knobs(BlindModel(seed), "blind"), PopulationConfig())
+    population_search(referee, start, seed, Knobs(BlindModel(seed), BLIND), PopulationConfig())
 
 
 class BlindModel:
     """Answers with any of the values that the request allows."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
+        self.name, self.seed = BLIND, seed
 
     def ask(self, request: Request) -> Reply:
         """One JSON object, drawn by the seed and the request's number and turn."""
-        import json
-
         rng = Random(f"{self.seed}:{request.number}:{request.turn}")
         allowed = request.parameters["response_format"]["json_schema"]["schema"]["properties"]
         return Reply(json.dumps({name: rng.choice(one["enum"]) for name, one in allowed.items()}), finish_reason="stop")

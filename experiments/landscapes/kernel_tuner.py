@@ -32,7 +32,9 @@ def read(path: Path) -> Landscape:
         raise LandscapeError(f"{path}: expected 'cache' and 'tune_params' (Kernel Tuner) or 'results' (T4)")
     open_choices = {key: values for key, values in choices.items() if len(values) > 1}
     times = {
-        tuple(_word(values[key]) for key in open_choices): time for values, time in rows if time is not None and time > 0
+        tuple(_word(values[key]) for key in open_choices): time
+        for values, time in rows
+        if time is not None and time > 0
     }
     failed = sum(time is None for _, time in rows)
     return check(Landscape(name, device or path.name.split(".")[0], open_choices, times, failed))
