@@ -22,6 +22,8 @@ CLIMBS = 4
 """Steps from the most promising configurations to better neighbours."""
 CLIMBERS = 4
 """Configurations from which neighbours are looked at, of the fastest measured and of the most promising alike."""
+SHARPNESS = 3
+"""The lot falls by this power of the gain: tickets that are asked before the last one is told should differ."""
 WHOLE = 2_000
 """Spaces up to this size are listed where sampling finds nothing new."""
 
@@ -81,14 +83,17 @@ class Tune:
     def _choose(self, space: Space, seen: Seen, taken: set[Row], random: Random) -> tuple[Row, str] | None:
         """An untried configuration and why it; None where there is none."""
         drawn = _drawn(space, taken, self.options.pool, random)
+        drawn = drawn or _around(space, seen.rows, taken)
         if not drawn:
             return None
         if len(seen.rows) < self.options.space_filling or not seen.timed():
             return _farthest(space, drawn[:20], seen.rows), "far from what was measured, to learn the space"
-        return self._most_promising(space, seen, taken, drawn)
+        return self._most_promising(space, seen, taken, drawn, random)
 
-    def _most_promising(self, space: Space, seen: Seen, taken: set[Row], drawn: list[Row]) -> tuple[Row, str]:
-        """Climbs over neighbours to the configuration whose expected gain is greatest."""
+    def _most_promising(
+        self, space: Space, seen: Seen, taken: set[Row], drawn: list[Row], random: Random
+    ) -> tuple[Row, str]:
+        """Climbs over neighbours to the configurations whose expected gain is greatest; one of them by lot."""
         import numpy
 
         timed = seen.timed()
@@ -114,7 +119,9 @@ class Tune:
             asked = [row for row in _around(space, top, taken) if row not in looked]
             if not asked:
                 break
-        row = max(looked, key=looked.__getitem__)
+        top = sorted(looked, key=looked.__getitem__, reverse=True)[:CLIMBERS]
+        weights = [looked[one] ** SHARPNESS for one in top]
+        row = random.choices(top, weights)[0] if 0 < sum(weights) < math.inf else top[0]
         expected_ms = math.exp(float(model.predict(numpy.array([row]))[0][0]))
         return row, (
             f"the model of {len(seen.rows)} measurements expects {expected_ms:.3g} ms, best {math.exp(best):.3g} ms"

@@ -10,6 +10,7 @@ already is not run again, so a run that was stopped goes on.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import statistics
 import time
@@ -45,6 +46,7 @@ HELD_OUT = (
 FREE = ("random", "random, rules known", "best-of-N")
 """Contenders that take no time: their evaluations have no limit but FREE_BUDGET."""
 FREE_BUDGET = 100_000
+QUARTILES = {"lower": 0.25, "median": 0.5, "upper": 0.75}
 DEFAULT = ("random", "random, rules known", "best-of-N", "TPE", "ours: tune")
 
 
@@ -88,7 +90,7 @@ def definitions(budget: int) -> dict[str, Any]:
     return {
         "evaluations": "distinct configurations judged until one is within 5% of the optimum, failed ones and the "
         "common start included; a configuration judged before costs nothing, for nobody",
-        "median, lower, upper": "median and quartiles over seeds; null: more than the limit",
+        "median, lower, upper": "quartiles over seeds, of two middle ones the larger; null: more than the limit",
         "limit": f"most evaluations of a search: {budget}, for those that take no time {FREE_BUDGET}",
         "held out": "not looked at before tune was finished",
     }
@@ -137,14 +139,11 @@ def search(one: Landscape, contender: str, budget: int, seed: int) -> dict[str, 
 
 def summary(runs: list[dict[str, Any]], limit: int) -> dict[str, Any]:
     """Quartiles of the evaluations needed; None where they lie beyond the limit."""
-    needed = sorted(limit + 1 if run["reached_at"] is None else run["reached_at"] for run in runs)
-    lower, median, upper = statistics.quantiles(needed, n=4, method="inclusive")
+    needed = sorted(math.inf if run["reached_at"] is None else run["reached_at"] for run in runs)
+    quartiles = {name: needed[math.ceil(share * (len(needed) - 1))] for name, share in QUARTILES.items()}
     return {
         "limit": limit,
-        **{
-            name: None if at > limit else round(at, 1)
-            for name, at in zip(("lower", "median", "upper"), (lower, median, upper), strict=True)
-        },
+        **{name: None if math.isinf(at) else at for name, at in quartiles.items()},
         "reached": sum(run["reached_at"] is not None for run in runs),
         "median_ratio_at_end": round(statistics.median(run["ratio"] for run in runs), 3),
         "cpu_ms_per_evaluation": round(1e3 * sum(run["cpu_s"] for run in runs) / sum(run["judged"] for run in runs), 2),

@@ -78,6 +78,50 @@ def test_no_configuration_is_proposed_twice_and_the_end_is_a_refusal(ticket, eva
     assert "all 40 configurations" in Tune().propose(ticket(parent, lineage=lineage)).refusal
 
 
+RULED = """A = 1;  // tune: 1 2 3 4 5 6 7 8
+B = 1;  // tune: 1 2 3 4 5 6 7 8
+C = 1;  // tune: 1 2 3 4 5 6 7 8
+"""
+
+
+def ruled(source: str) -> float | None:
+    """Only A + B <= 6 works, with the best at the edge of what works."""
+    a, b, c = (int(values_of(source)[name]) for name in "ABC")
+    return None if a + b > 6 else 10.0 - a - b + abs(c - 5)
+
+
+def test_a_rule_that_fails_most_configurations_is_learnt_on_the_way_to_the_optimum(ticket, evaluated):
+    """Three of four configurations fail, the times alone lead into them, and five of 512 are best."""
+    needed, failed = [], 0
+    for seed in range(5):
+        history = [evaluated(RULED, 0, ruled(RULED))]
+        while history[-1].evaluation.kernel_ms != 4.0 and len(history) < 80:
+            proposal = Tune().propose(ticket(history[0], f"{seed}:{len(history)}", lineage=history))
+            history.append(evaluated(proposal.source, len(history), ruled(proposal.source), "tune"))
+        needed.append(len(history))
+        failed += sum(not one.evaluation.is_correct for one in history)
+    assert sorted(needed)[2] <= 30, f"{needed} evaluations; at random half of the searches need 70"
+    assert failed < 0.6 * sum(needed), f"{failed} of {sum(needed)} failed; at random 0.77 of them"
+
+
+def test_tickets_asked_before_the_last_one_is_told_get_different_proposals(ticket, evaluated):
+    history = [evaluated(RULED, 0, ruled(RULED))]
+    for number in range(1, 12):
+        proposal = Tune().propose(ticket(history[0], f"0:{number}", lineage=history))
+        history.append(evaluated(proposal.source, number, ruled(proposal.source), "tune"))
+    asked = {Tune().propose(ticket(history[0], f"later:{number}", lineage=history)).source for number in range(8)}
+    assert len(asked) >= 3
+
+
+def test_a_large_space_is_sampled_and_nothing_comes_twice(ticket, evaluated):
+    source = "".join(f"T{place} = 1;  // tune: 1 2 4 8 16\n" for place in range(8))
+    history = [evaluated(source, 0, 9.0)]
+    for number in range(1, 15):
+        proposal = Tune().propose(ticket(history[0], f"5:{number}", lineage=history))
+        history.append(evaluated(proposal.source, number, 9.0 / sum(map(int, values_of(proposal.source).values()))))
+    assert len({one.candidate.source for one in history}) == 15
+
+
 def test_the_same_ticket_gives_the_same_proposal(ticket, evaluated):
     asked = ticket(evaluated(SOURCE, 0, 2.0), "9", lineage=[evaluated(set_values(SOURCE, {"TILE": "16"}), 1, 3.0)])
     assert Tune().propose(asked) == Tune().propose(asked)
