@@ -7,10 +7,10 @@ import hashlib
 import math
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from islands.candidate import Evaluated, Ticket
 from mutators import surrogate
+from mutators.choose import UNTOLD
 from mutators.proposal import Proposal, known_sources, refused
 from mutators.surrogate import Space
 from mutators.tunables import Tunable, find_tunables, set_values, structure, values_of
@@ -32,8 +32,9 @@ WHOLE = 2_000
 class TuneOptions:
     """How the search goes."""
 
-    space_filling: int = 4
-    """Configurations spread over the space before the model is asked."""
+    first: int = 2
+    """Configurations known before the model is asked. Far ones instead of random ones cost more on easy landscapes:
+    corners of a space mostly fail (docs/landscapes.md)."""
     pool: int = 400
     """Configurations drawn for each proposal, from which the climb to the most promising one starts."""
     least_chance: float = 0.02
@@ -82,50 +83,64 @@ class Tune:
 
     def _choose(self, space: Space, seen: Seen, taken: set[Row], random: Random) -> tuple[Row, str] | None:
         """An untried configuration and why it; None where there is none."""
-        drawn = _drawn(space, taken, self.options.pool, random)
-        drawn = drawn or _around(space, seen.rows, taken)
+        drawn = _drawn(space, taken, self.options.pool, random) or _around(space, seen.rows, taken)
         if not drawn:
             return None
-        if len(seen.rows) < self.options.space_filling or not seen.timed():
-            return _farthest(space, drawn[:20], seen.rows), "far from what was measured, to learn the space"
+        if len(seen.rows) < self.options.first or not seen.timed():
+            return drawn[0], "at random, to learn the space"
         return self._most_promising(space, seen, taken, drawn, random)
 
     def _most_promising(
         self, space: Space, seen: Seen, taken: set[Row], drawn: list[Row], random: Random
     ) -> tuple[Row, str]:
         """Climbs over neighbours to the configurations whose expected gain is greatest; one of them by lot."""
-        import numpy
-
-        timed = seen.timed()
-        model = surrogate.fit(space, numpy.array([row for _, row in timed]), numpy.array([ms for ms, _ in timed]))
-        working = None
-        if len(timed) < len(seen.rows):
-            works = numpy.array([0.0 if one is None else 1.0 for one in seen.log_ms])
-            working = surrogate.fit(space, numpy.array(seen.rows), works)
-        best = timed[0][0]
-
-        def worth(rows: list[Row]) -> Any:
-            asked = numpy.array(rows)
-            gain = surrogate.expected_gain(*model.predict(asked), best)
-            if working is not None:
-                gain = gain * numpy.clip(working.predict(asked)[0], self.options.least_chance, 1.0)
-            return gain
-
+        guess = _Guess(space, seen, self.options.least_chance)
         looked: dict[Row, float] = {}
-        asked = list(dict.fromkeys([*drawn, *_around(space, [row for _, row in timed[:CLIMBERS]], taken)]))
+        top = [row for _, row in seen.timed()[:CLIMBERS]]
+        asked = list(dict.fromkeys([*drawn, *_around(space, top, taken)]))
         for _ in range(CLIMBS):
-            looked.update(zip(asked, worth(asked).tolist(), strict=True))
+            looked.update(zip(asked, guess.gains(asked), strict=True))
             top = sorted(looked, key=looked.__getitem__, reverse=True)[:CLIMBERS]
             asked = [row for row in _around(space, top, taken) if row not in looked]
             if not asked:
                 break
-        top = sorted(looked, key=looked.__getitem__, reverse=True)[:CLIMBERS]
         weights = [looked[one] ** SHARPNESS for one in top]
-        row = random.choices(top, weights)[0] if 0 < sum(weights) < math.inf else top[0]
-        expected_ms = math.exp(float(model.predict(numpy.array([row]))[0][0]))
-        return row, (
-            f"the model of {len(seen.rows)} measurements expects {expected_ms:.3g} ms, best {math.exp(best):.3g} ms"
-        )
+        row = random.choices(top, weights)[0] if sum(weights) > 0 else top[0]
+        best_ms, expected_ms = math.exp(guess.best), guess.kernel_ms(row)
+        return row, f"the model of {len(seen.rows)} measurements expects {expected_ms:.3g} ms, best {best_ms:.3g} ms"
+
+
+class _Guess:
+    """What the models expect: one of the time, learnt from what ran, and one of whether a configuration runs."""
+
+    def __init__(self, space: Space, seen: Seen, least_chance: float) -> None:
+        import numpy
+
+        timed = seen.timed()
+        self.best = timed[0][0]
+        """log(kernel_ms) of the fastest."""
+        self._time = surrogate.fit(space, numpy.array([row for _, row in timed]), numpy.array([ms for ms, _ in timed]))
+        self._works: surrogate.Process | None = None
+        self._least_chance = least_chance
+        if len(timed) < len(seen.rows):
+            works = numpy.array([0.0 if one is None else 1.0 for one in seen.log_ms])
+            self._works = surrogate.fit(space, numpy.array(seen.rows), works)
+
+    def gains(self, rows: list[Row]) -> list[float]:
+        """For each row the expected gain, times the chance that it works."""
+        import numpy
+
+        asked = numpy.array(rows)
+        gain = surrogate.expected_gain(*self._time.predict(asked), self.best)
+        if self._works is not None:
+            gain = gain * numpy.clip(self._works.predict(asked)[0], self._least_chance, 1.0)
+        return [float(one) for one in gain]
+
+    def kernel_ms(self, row: Row) -> float:
+        """The expected time of a configuration that works."""
+        import numpy
+
+        return math.exp(float(self._time.predict(numpy.array([row]))[0][0]))
 
 
 def family(ticket: Ticket) -> list[Evaluated]:
@@ -150,11 +165,14 @@ def _values_of(source: str) -> tuple[tuple[str, str], ...]:
 
 
 def _seen(space: Space, relatives: list[Evaluated]) -> Seen:
-    """What is known of the parent's space: a model may give a relative a value outside of the choices."""
+    """What is known of the parent's space: a model may give a relative a value outside of the choices.
+
+    An evaluation that was no verdict, or had no device to be timed on, says nothing of the configuration.
+    """
     found: dict[Row, float | None] = {}
     for one in relatives:
         row, ms = space.encode(dict(_values_of(one.candidate.source))), one.evaluation.kernel_ms
-        if row is not None:
+        if row is not None and one.evaluation.verdict not in UNTOLD:
             found[row] = None if ms is None else math.log(ms)
     return Seen(list(found), list(found.values()))
 
@@ -190,15 +208,6 @@ def _around(space: Space, rows: list[Row], taken: set[Row]) -> list[Row]:
                 if near not in taken:
                     found[near] = None
     return list(found)
-
-
-def _farthest(space: Space, drawn: list[Row], seen: list[Row]) -> Row:
-    """The configuration whose nearest measured one is farthest."""
-
-    def gap(row: Row) -> float:
-        return min(sum(table[a, b] for table, a, b in zip(space.distances, row, one, strict=True)) for one in seen)
-
-    return max(drawn, key=gap) if seen else drawn[0]
 
 
 def _digest(source: str, values: dict[str, str]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from fitness.evaluation import Verdict
 from mutators.tunables import find_tunables, set_values, structure, values_of
 from mutators.tune import Tune
 
@@ -142,6 +144,20 @@ def test_relatives_of_another_structure_teach_nothing(ticket, evaluated):
     parent = evaluated(SOURCE)
     alone, with_other = (Tune().propose(ticket(parent, lineage=lineage)) for lineage in ([], [evaluated(other, 1, 9)]))
     assert alone == with_other
+
+
+def test_an_evaluation_without_a_verdict_is_not_taken_for_a_failure(ticket, evaluated):
+    """The machine was too noisy: whether the configuration works is not known, but it is not proposed again."""
+    seen = [evaluated(set_values(SOURCE, {"TILE": tile}), number) for number, tile in enumerate(("16", "32", "128"), 1)]
+    seen += [evaluated(set_values(SOURCE, {"UNROLL": unroll}), number, 2.0) for number, unroll in ((4, "2"), (5, "8"))]
+    failed = evaluated(set_values(SOURCE, {"TILE": "256"}), 6, None)
+    unknown = replace(failed, evaluation=replace(failed.evaluation, verdict=Verdict.NO_VERDICT))
+    none, noisy, wrong = (
+        [Tune().propose(ticket(evaluated(SOURCE), str(seed), lineage=[*seen, *last])).source for seed in range(12)]
+        for last in ([], [unknown], [failed])
+    )
+    assert unknown.candidate.source not in noisy
+    assert sum(a == b for a, b in zip(none, noisy, strict=True)) > sum(a == b for a, b in zip(none, wrong, strict=True))
 
 
 @pytest.mark.parametrize("value", ["48", "-1"])
