@@ -192,7 +192,8 @@ def test_another_run_reuses_what_the_same_judge_measured(tmp_path: Path, toy_pro
     with store:
         bouts = sum(event.kind == "bout" for event in store.events(run_id))
     assert again.evaluations == 5 and len(built) == 5 + bouts
-    assert sum(again.verdicts.values()) > 10, "the first run's programs were told without a measurement"
+    most = 5 + 3  # the seed on four islands is measured once
+    assert sum(again.verdicts.values()) > most, "the first run's programs were told without a measurement"
 
 
 def test_a_changed_problem_is_another_run(tmp_path: Path, toy_problem: Problem) -> None:
