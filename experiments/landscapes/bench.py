@@ -83,6 +83,7 @@ def main(
                 records.add_row(out, "rows", f"{one.name} | {name}", row)
                 click.echo(f"{one.name:32} {name:24} {row['median']} ({row['lower']} to {row['upper']})")
     records.set_fields(out, not_found=missing)
+    click.echo(table(records.read(out)))
 
 
 def definitions(budget: int) -> dict[str, Any]:
@@ -148,6 +149,25 @@ def summary(runs: list[dict[str, Any]], limit: int) -> dict[str, Any]:
         "median_ratio_at_end": round(statistics.median(run["ratio"] for run in runs), 3),
         "cpu_ms_per_evaluation": round(1e3 * sum(run["cpu_s"] for run in runs) / sum(run["judged"] for run in runs), 2),
     }
+
+
+def table(document: dict[str, Any]) -> str:
+    """The rows as a table in Markdown: median (lower to upper quartile), `>` beyond the limit, blank where not run."""
+    rows = document["rows"].values()
+    names = [name for name in CONTENDERS if any(row["contender"] == name for row in rows)]
+    lines = [f"| landscape | space | working | near | {' | '.join(names)} |", "|---|" + "---:|" * (3 + len(names))]
+    for one in sorted(
+        {row["landscape"]: row for row in rows}.values(), key=lambda row: (row["kind"], row["landscape"])
+    ):
+        cells = {row["contender"]: _cell(row) for row in rows if row["landscape"] == one["landscape"]}
+        head = f"{one['landscape']} | {one['size']:,} | {one['working'] / one['size']:.0%} | {one['near']:,}"
+        lines.append(f"| {head} | {' | '.join(cells.get(name, '') for name in names)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: dict[str, Any]) -> str:
+    lower, median, upper = (f">{row['limit']}" if row[name] is None else f"{row[name]:,}" for name in QUARTILES)
+    return f"{median} ({lower} to {upper})"
 
 
 if __name__ == "__main__":

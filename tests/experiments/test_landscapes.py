@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import statistics
+from pathlib import Path
 
 import pytest
 
 from experiments.landscapes import kernel_tuner, landscape
-from experiments.landscapes.bench import OWN, search, summary
+from experiments.landscapes.bench import OWN, search, summary, table
 from experiments.landscapes.contenders import BARREN, CONTENDERS, Referee, is_there, orders_of, start_of
 from experiments.landscapes.landscape import Landscape, LandscapeError
 from mutators.tunables import find_tunables, values_of
@@ -160,6 +161,12 @@ def test_quartiles_beyond_the_limit_are_not_given():
     runs = [{"reached_at": at, "ratio": 1.0, "judged": 9, "cpu_s": 0.1} for at in (8, None, 2, 4, None)]
     found = summary(runs, limit=9)
     assert (found["lower"], found["median"], found["upper"], found["reached"]) == (4, 8, None, 3)
+
+
+def test_the_page_shows_the_table_of_the_committed_results():
+    root = Path(__file__).parents[2]
+    document = json.loads((root / "experiments" / "results" / "landscapes.json").read_text())
+    assert table(document) in (root / "docs" / "landscapes.md").read_text()
 
 
 @pytest.mark.parametrize("path", sorted(OWN.glob("*.json")), ids=lambda path: path.stem)
