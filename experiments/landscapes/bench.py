@@ -2,7 +2,7 @@
 
     python -m experiments.landscapes.bench --hub ../benchmark_hub --out experiments/results/landscapes.json
 
-`--hub` is a copy of https://github.com/AutoTuningAssociation/benchmark_hub (MIT licence, 2 million measurements of
+`--hub` is a copy of https://github.com/AutoTuningAssociation/benchmark_hub (MIT licence, measurements of
 others on GPUs); without it only the landscapes of our own that are kept here are searched. A file that is not there
 (the hub's largest may be missing from a partial copy) is left out and named. Rows are stored one by one: what is there
 already is not run again, so a run that was stopped goes on.
