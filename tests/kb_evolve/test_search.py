@@ -191,9 +191,14 @@ def test_another_run_reuses_what_the_same_judge_measured(tmp_path: Path, toy_pro
     store, run_id = stored(db, again)
     with store:
         bouts = sum(event.kind == "bout" for event in store.events(run_id))
+        one, two = (
+            {entry.candidate.source_sha256 for entry in store.history(run.id) if entry.candidate.generation > 0}
+            for run in sorted(store.runs(), key=lambda run: run.name)
+        )
     assert again.evaluations == 5 and len(built) == 5 + bouts
-    most = 5 + 3  # the seed on four islands is measured once
-    assert sum(again.verdicts.values()) > most, "the first run's programs were told without a measurement"
+    reused = two - {span.source_sha256 for span in built}
+    assert reused, "a program of the first run must be told without a build"
+    assert reused <= one, "what nobody measured must be built"
 
 
 def test_a_changed_problem_is_another_run(tmp_path: Path, toy_problem: Problem) -> None:
