@@ -96,7 +96,11 @@ def _forked(function: Callable[[Callable[[str], None]], None]) -> tuple[int, int
         os.close(writer)
         return reader, pid
     try:
-        function(lambda text: os.write(writer, f"{text}\n".encode()) and None)
+
+        def say(text: str) -> None:
+            os.write(writer, f"{text}\n".encode())
+
+        function(say)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
