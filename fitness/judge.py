@@ -121,7 +121,7 @@ class Judge:
             finally:
                 other.close()
                 other.child.discard()
-            if rounds.kept < FEWEST_ROUNDS // 2:
+            if rounds.kept < FEWEST_ROUNDS // 2 and rounds.dropped:
                 raise JudgeError(
                     f"baseline {kind} of {job.problem}: {rounds.disturbed()}; end other programs and try again"
                 )

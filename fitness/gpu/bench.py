@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from fitness.children import Zygote
 from fitness.evaluation import Job, JudgeError
@@ -12,9 +11,6 @@ from fitness.gpu.memory import DeviceError
 from fitness.gpu.session import GpuSession
 from fitness.nvml import Watch
 from fitness.rounds import Bench
-
-if TYPE_CHECKING:
-    pass
 
 FLUSH_CACHES = 2
 """Sizes of the last-level cache that are overwritten before every window."""

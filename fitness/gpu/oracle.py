@@ -13,6 +13,7 @@ from fitness import wire
 from fitness.children import Zygote
 from fitness.draws import SURPRISE_SHARE, Draw
 from fitness.evaluation import Job
+from fitness.gpu.room import WINDOW_MS
 from fitness.process import Limits
 from fitness.questions import ProblemProcess
 from fitness.sandbox import Policy
@@ -21,8 +22,6 @@ from problems.inputs import FAMILIES
 if TYPE_CHECKING:
     from fitness.gpu.session import GpuSession
 
-WINDOW_MS = 12.0
-"""A window holds calls for about this long, some twenty times what it costs around them."""
 SLOW_WINDOW_MS, FAST_WINDOW_MS = 200.0, 8.0
 EXAM_FAMILIES = 2
 """A batch of hundreds of calls costs a tenth of a second, so not every family comes after every candidate's rounds."""

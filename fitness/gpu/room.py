@@ -6,6 +6,11 @@ from fitness.evaluation import Job, JudgeError
 
 SLOTS_SHARE = 0.6
 """Share of the free memory that all copies of a batch's inputs and outputs may take."""
+WINDOW_MS = 12.0
+"""A window holds calls for about this long, some fourteen times what it costs around them."""
+MOST_CALLS = 1024
+FASTER, CAPACITY_BYTES = 4, 4 << 30
+"""Windows of faster candidates grow up to so many times, while their inputs take no more than this."""
 CONTEXTS_BYTES = 6 << 30
 """For the CUDA contexts and libraries of three processes, and for comparing outputs by parts."""
 
@@ -31,3 +36,10 @@ def fitting_calls(device: str, slot_bytes: int, output_bytes: int) -> int:
     aside = 3 * slot_bytes + 3 * output_bytes  # drawing, and the oracle's results
     room = SLOTS_SHARE * (torch.cuda.mem_get_info(device)[0] - aside)
     return max(1, int(room / max(1, 3 * slot_bytes + 2 * output_bytes)))
+
+
+def window_calls(call_ms: float, fitting: int, slot_bytes: int) -> tuple[int, int]:
+    """How many calls a window holds, by the reference's time of one, and how many it may for a faster candidate."""
+    calls = max(1, min(fitting, MOST_CALLS, -int(-WINDOW_MS // max(call_ms, 1e-3))))
+    most = min(FASTER * calls, MOST_CALLS, CAPACITY_BYTES // max(1, slot_bytes), fitting)
+    return calls, max(calls, most) if calls > 1 else 1

@@ -6,15 +6,11 @@ import itertools
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fitness import wire
 from fitness.calls import SAMPLED_CALLS, Sample
 from fitness.gpu import memory
 from fitness.wire import Layout
-
-if TYPE_CHECKING:
-    pass
 
 SAMPLE_BYTES = 4096
 

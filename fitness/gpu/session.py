@@ -23,7 +23,7 @@ from fitness.evaluation import Job, JudgeError
 from fitness.gpu import room, windows
 from fitness.gpu.calls import GpuRunner, new_runner
 from fitness.gpu.memory import DeviceError, DeviceMemory
-from fitness.gpu.oracle import MANY_ROUNDS, WINDOW_MS, GpuOracle, Stream
+from fitness.gpu.oracle import MANY_ROUNDS, GpuOracle, Stream
 from fitness.process import Limits
 from fitness.questions import widened
 from fitness.rounds import Plan
@@ -35,9 +35,6 @@ from fitness.wire import Layout
 if TYPE_CHECKING:
     import torch
 
-MOST_CALLS = 1024
-FASTER, CAPACITY_BYTES = 4, 4 << 30
-"""Windows of faster candidates grow up to so many times, while their inputs take no more than this."""
 PACED_CALLS, PACED_ROUNDS = 32, 8
 HOST_MS = {"cuda": 0.02, "triton": 0.06}
 """How much longer than eager's launching may take: Python and a C function; Triton's own launcher, in Python."""
@@ -104,15 +101,7 @@ class GpuSession:
         self._others: dict[bool, list[str]] = {}
         self.unusable: dict[str, float] = {}
         self.pilot_ms = self._pilot()
-        self.calls = max(
-            1,
-            min(
-                self._fitting_calls(),
-                MOST_CALLS,
-                -int(-WINDOW_MS // max(self.pilot_ms, 1e-3)),
-            ),
-        )
-        self.capacity = self._capacity()
+        self.calls, self.capacity = room.window_calls(self.pilot_ms, self._fitting_calls(), self._slot_bytes)
         self._give("inputs", self._slot_bytes * self.capacity)
         self.fixed_ms = 0.0
         if self.calls > 1:
@@ -326,11 +315,6 @@ class GpuSession:
     def _is_small(self) -> bool:
         """Whether inputs, results, fp64 results and bounds of all verification draws can be kept."""
         return len(VERIFICATION) * (self._slot_bytes + 6 * self._output_bytes) <= CACHED_BYTES
-
-    def _capacity(self) -> int:
-        """Calls that one window may hold, for candidates much faster than the reference."""
-        most = min(FASTER * self.calls, MOST_CALLS, CAPACITY_BYTES // max(1, self._slot_bytes), self._fitting_calls())
-        return max(self.calls, most) if self.calls > 1 else 1
 
     def _fitting_calls(self) -> int:
         return room.fitting_calls(self._device, self._slot_bytes, self._output_bytes)

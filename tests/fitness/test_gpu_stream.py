@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from fitness.gpu import room
 from fitness.gpu.oracle import Stream
-from fitness.rounds import Rounds
+from fitness.rounds import Rounds, _share
 
 
 def stream(calls: int, capacity: int) -> Stream:
@@ -46,6 +47,32 @@ def test_a_call_that_is_timed_alone_stays_alone():
 
 def test_a_much_slower_candidate_gets_fewer_calls():
     assert calls_after(100, 400, 800.0, 200.0) == (25, [False, False])
+
+
+def test_rounds_that_were_all_kept_were_not_disturbed():
+    assert Rounds(kernel_ms=[1.0] * 4).disturbed() == "0 of 4 rounds were disturbed"
+
+
+@pytest.mark.parametrize(
+    ("call_ms", "fitting", "slot_bytes", "expected"),
+    [
+        (0.1, 1000, 1 << 20, (120, 480)),
+        (0.1, 90, 1 << 20, (90, 90)),
+        (0.1, 1000, 1 << 27, (120, 120)),
+        (0.001, 5000, 1 << 10, (1024, 1024)),
+        (13.0, 1000, 1 << 20, (1, 1)),
+        (5.0, 1000, 1 << 20, (3, 12)),
+    ],
+)
+def test_a_window_holds_calls_for_twelve_milliseconds_and_room_for_faster_ones(call_ms, fitting, slot_bytes, expected):
+    assert room.window_calls(call_ms, fitting, slot_bytes) == expected
+
+
+def test_an_early_done_gains_less_than_a_twentieth_whatever_the_window():
+    around_ms, saved_ms = 0.87, 0.2
+    for work_ms in (number / 100 for number in range(5, 2000)):
+        told_ms = _share(work_ms + around_ms - saved_ms, around_ms)
+        assert told_ms > 0.95 * work_ms, work_ms
 
 
 def test_the_commonest_reason_for_dropped_rounds_is_told():
