@@ -16,9 +16,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-pytestmark = pytest.mark.slow  # hundreds of child processes
-
-
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that makes calls fail; loaded before libc, it stands between SQLite and the kernel."""
