@@ -89,10 +89,10 @@ class Evaluation:
     """What reference_ms measured: `eager` in the run's own precision policy."""
     kernel_ms: float | None = None
     kernel_ms_ci: tuple[float, float] | None = None
-    """95% bootstrap interval of the median."""
+    """95% interval of the centre (fitness/timing.py)."""
     reference_ms: float | None = None
     speedup: float | None = None
-    """Median over rounds of reference / candidate, the two measured in the same round."""
+    """Centre over rounds of reference / candidate, the two measured in the same round."""
     speedup_ci: tuple[float, float] | None = None
     max_abs_err: float | None = None
     error_ratio: float | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 LOOKS = (20, 40, 80, 160)
 """Numbers of rounds at which the judge may stop."""
@@ -18,7 +19,6 @@ HOPELESS = 1.5
 """Clearly slower: this many times the incumbent's time."""
 SLOWER = 1.03
 """A candidate whose 95% interval lies above this many times the incumbent's time needs no better estimate."""
-RESAMPLES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +34,51 @@ class Timing:
 
 
 def summarise(kernel_ms: Sequence[float], reference_ms: Sequence[float]) -> Timing:
-    """Medians with 95% bootstrap intervals; element i of both comes from round i.
+    """Centres with 95% intervals; element i of both comes from round i.
 
-    The speedup is the median over rounds of log(reference / candidate): drift of the machine hits both sides of a
+    The speedup is the centre over rounds of log(reference / candidate): drift of the machine hits both sides of a
     round alike and cancels.
     """
     ratios = [math.log(r / k) for k, r in zip(kernel_ms, reference_ms, strict=True)]
-    low, high = median_interval(ratios)
-    middle = statistics.median(ratios)
+    low, high = interval(ratios)
     return Timing(
-        kernel_ms=statistics.median(kernel_ms),
-        kernel_ms_ci=median_interval(kernel_ms),
-        reference_ms=statistics.median(reference_ms),
-        speedup=math.exp(middle),
+        kernel_ms=centre(kernel_ms),
+        kernel_ms_ci=interval(kernel_ms),
+        reference_ms=centre(reference_ms),
+        speedup=math.exp(centre(ratios)),
         speedup_ci=(math.exp(low), math.exp(high)),
         rounds=len(ratios),
     )
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """95% percentile-bootstrap interval of the median (Efron 1979), the same for the same values."""
-    generator = random.Random(0)
-    ordered = sorted(values)
-    count = len(ordered)
-    medians = sorted(statistics.median(generator.choices(ordered, k=count)) for _ in range(RESAMPLES))
-    return medians[int(0.025 * RESAMPLES)], medians[int(0.975 * RESAMPLES) - 1]
+def centre(values: Sequence[float]) -> float:
+    """The Hodges-Lehmann estimate: the median of all pairs' means, each value with itself included.
+
+    Of normal noise it makes nearly as much as the mean (efficiency 0.955, the median's is 0.64), and it bears 29% of
+    wild values (Hodges and Lehmann 1963).
+    """
+    return statistics.median(_walsh_averages(values))
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Interval of the centre that holds the truth in 95% of cases or more, from Wilcoxon's signed-rank test: exact for
+    values spread alike on both sides of the truth. Of fewer than 6 values it is all of them."""
+    averages, first = _walsh_averages(values), _most_cut_off(len(values))
+    return averages[first], averages[-1 - first]
+
+
+@cache
+def _most_cut_off(count: int) -> int:
+    """The largest rank sum that at most 2.5% of all choices of signs stay at or below (0 where there is none)."""
+    ways = [1]  # how many subsets of the first ranks have each sum
+    for rank in range(1, count + 1):
+        ways = [few + more for few, more in zip(ways + [0] * rank, [0] * rank + ways, strict=True)]
+    below = itertools.accumulate(ways)
+    return max(0, sum(number <= 0.025 * 2**count for number in below) - 1)
+
+
+def _walsh_averages(values: Sequence[float]) -> list[float]:
+    return sorted((a + b) / 2 for a, b in itertools.combinations_with_replacement(values, 2))
 
 
 def may_stop(
@@ -70,13 +90,13 @@ def may_stop(
 ) -> bool:
     """Whether enough rounds are in: precise or clearly slower than the incumbent at a look, the last look, hopeless."""
     rounds = len(kernel_ms)
-    if rounds >= FIRST_LOOK and incumbent_ms is not None and statistics.median(kernel_ms) > HOPELESS * incumbent_ms:
+    if rounds >= FIRST_LOOK and incumbent_ms is not None and centre(kernel_ms) > HOPELESS * incumbent_ms:
         return True
     if rounds >= looks[-1]:
         return True
     if rounds not in looks:
         return False
-    if incumbent_ms is not None and median_interval(kernel_ms)[0] > SLOWER * incumbent_ms:
+    if incumbent_ms is not None and interval(kernel_ms)[0] > SLOWER * incumbent_ms:
         return True
-    low, high = median_interval([math.log(r / k) for k, r in zip(kernel_ms, reference_ms, strict=True)])
+    low, high = interval([math.log(r / k) for k, r in zip(kernel_ms, reference_ms, strict=True)])
     return (high - low) / 2 <= precision

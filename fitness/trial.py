@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -183,11 +182,11 @@ class Trial:
         for number in range(SINGLE_TRIES):
             single = self._single(batched.reference_ms, keep_process=number == 0 and self._job.device != "cpu")
             self._note("single_s", started)
-            if not single or timing.median_interval(single)[0] <= most_ms:
+            if not single or timing.interval(single)[0] <= most_ms:
                 return batched, "T1", ""
-            fastest = min(fastest or single, single, key=statistics.median)
-        low, high = timing.median_interval(fastest)
-        kernel_ms, reference_ms = statistics.median(fastest), batched.reference_ms
+            fastest = min(fastest or single, single, key=timing.centre)
+        low, high = timing.interval(fastest)
+        kernel_ms, reference_ms = timing.centre(fastest), batched.reference_ms
         result = timing.Timing(
             kernel_ms,
             (low, high),
@@ -236,7 +235,7 @@ def _refuse_early_work(rounds: Rounds) -> None:
     then did something else meanwhile, such as work that waits in a stream for the inputs to change."""
     if rounds.kept < EARLY_ROUNDS:
         return
-    low, _ = timing.median_interval(rounds.reveals_ms)
+    low, _ = timing.interval(rounds.reveals_ms)
     if low > EARLY_MS:
         reason = f"work of its own ran on the device while the next inputs were being written: {low:.2f} ms a round"
         raise CandidateFailed(Verdict.CONTRACT, reason)

@@ -44,6 +44,8 @@ _EXPONENTS = 1100
 _PART, _GPU_PART = 1 << 14, 1 << 26
 """Elements handled at once: on the CPU below torch's grain of 32,768, so that no thread pool has to be woken."""
 _GPU_LANES = 1024
+_GPU_CACHED, _SMALL = 1 << 23, 1 << 18
+"""Elements whose difference stays in a GPU's cache; fewer than these are judged together with other calls'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,44 +300,65 @@ class Nearness:
         return cls(table, max(one.factor for one in expected))
 
 
-def is_near(actual: torch.Tensor, reference: torch.Tensor, nearness: Nearness) -> bool:
-    """Whether |a - r| <= 4 E(r) + c u S(r) everywhere, with E from other draws; what is not near may still be right.
-
-    Since |r - y| <= E(y), what is near lies within about 5 E + c u S of the exact result.
-    """
-    import torch
-
-    if not actual.is_floating_point() or nearness.worst is None:
-        return bool((actual == reference).all())
-    ours, theirs = reference.reshape(-1), actual.reshape(-1)
-    squares = sum(float(torch.linalg.vector_norm(ours[part], dtype=torch.float32)) ** 2 for part in _parts(ours))
-    rms = math.sqrt(squares / max(1, ours.numel()))
-    if math.isfinite(rms) and all(_is_within_rounding(theirs[p], ours[p], rms, nearness.factor) for p in _parts(ours)):
-        return True
-    squares = sum(float(_finite(ours[p].double(), ours.dtype)[0].square().sum()) for p in _parts(ours))
-    rms = math.sqrt(squares / max(1, ours.numel()))
-    return all(_part_is_near(theirs[part], ours[part], rms, nearness) for part in _parts(ours))
-
-
 def are_near(
     pairs: Sequence[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]], nearness: Sequence[Nearness]
 ) -> bool:
-    """Whether all outputs of these calls, (candidate's, reference's), are near: judged together, since waiting for the
-    device once per small output would take longer than the calls."""
+    """Whether all outputs of these calls, (candidate's, reference's), are near: |a - r| <= 4 E(r) + c u S(r)
+    everywhere, with E from other draws; what is not near may still be right.
+
+    Since |r - y| <= E(y), what is near lies within about 5 E + c u S of the exact result. Calls are judged together,
+    since waiting for the device once per small output would take longer than the calls.
+    """
     import torch
 
     for index, near in enumerate(nearness):
-        actual, reference = ([outputs[index] for outputs in side] for side in zip(*pairs, strict=True))
-        if len(pairs) == 1:
-            if not is_near(actual[0], reference[0], near):
+        actual, reference = ([outputs[index].reshape(-1) for outputs in side] for side in zip(*pairs, strict=True))
+        if actual[0].numel() < _SMALL:
+            actual, reference = [torch.cat(actual)], [torch.cat(reference)]
+        is_exact = near.worst is None or not actual[0].is_floating_point()
+        if not is_exact and _are_within_least(actual, reference, near.factor):
+            continue
+        for ours, theirs in zip(reference, actual, strict=True):
+            if not (bool((theirs == ours).all()) if is_exact else _is_near(theirs, ours, near)):
                 return False
-        elif not is_near(torch.stack(actual), torch.stack(reference), near):
-            return False
     return True
 
 
+def _are_within_least(actual: Sequence[torch.Tensor], reference: Sequence[torch.Tensor], factor: float) -> bool:
+    """Whether every difference is within the least bound there is, c u rms(r): most outputs are, and what takes few
+    passes over them is quick. Waits for the device once."""
+    import torch
+
+    squares, largest = [], []
+    for theirs, ours in zip(actual, reference, strict=True):
+        for start in range(0, ours.numel(), _GPU_CACHED):
+            part = slice(start, start + _GPU_CACHED)
+            largest.append(torch.linalg.vector_norm(theirs[part] - ours[part], ord=math.inf))
+            squares.append(torch.linalg.vector_norm(ours[part], dtype=torch.float32))
+    if not largest:
+        return True
+    most = float(torch.stack(largest).max())
+    square = float(torch.stack(squares).double().square().sum())
+    rms = math.sqrt(square / sum(ours.numel() for ours in reference)) if math.isfinite(square) else math.nan
+    return most <= factor * rms  # not so where either is not a number
+
+
+def _is_near(actual: torch.Tensor, reference: torch.Tensor, nearness: Nearness) -> bool:
+    """`are_near` for one flat output."""
+    import torch
+
+    parts = _parts(reference)
+    squares = sum(float(torch.linalg.vector_norm(reference[p], dtype=torch.float32)) ** 2 for p in parts)
+    rms = math.sqrt(squares / max(1, reference.numel()))
+    if math.isfinite(rms) and all(_is_within_rounding(actual[p], reference[p], rms, nearness.factor) for p in parts):
+        return True
+    squares = sum(float(_finite(reference[p].double(), reference.dtype)[0].square().sum()) for p in parts)
+    rms = math.sqrt(squares / max(1, reference.numel()))
+    return all(_part_is_near(actual[p], reference[p], rms, nearness) for p in parts)
+
+
 def _is_within_rounding(actual: torch.Tensor, reference: torch.Tensor, rms: float, factor: float) -> bool:
-    """The quick half of `is_near`: without E, in the output's own type, which is off by far less than c u."""
+    """The quick half of `_is_near`: without E, in the output's own type, which is off by far less than c u."""
     difference = (actual - reference).abs_()
     return bool((difference <= reference.abs().clamp_min_(rms).mul_(factor)).all())
 

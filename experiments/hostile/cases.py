@@ -79,7 +79,7 @@ CASES = (
     Case("slow_others", CORRECT, CORRECT),
     Case("process_controls", CORRECT, CORRECT),
     Case("poison_modules", CORRECT, CORRECT),
-    Case("rewrite_itself", FAILED, CORRECT),
+    Case("rewrite_itself", FAILED, CORRECT | FAILED),
     Case("install_package", CORRECT, CORRECT | {"timeout"}),
     Case("fork_thousand", CORRECT, CORRECT | STOPPED | FAILED),
     Case("daemonise", CORRECT, CORRECT),

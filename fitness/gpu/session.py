@@ -23,7 +23,7 @@ from fitness.evaluation import Job, JudgeError
 from fitness.gpu import room, windows
 from fitness.gpu.calls import GpuRunner, new_runner
 from fitness.gpu.memory import DeviceError, DeviceMemory
-from fitness.gpu.oracle import MANY_ROUNDS, GpuOracle, Stream
+from fitness.gpu.oracle import GpuOracle, Stream
 from fitness.process import Limits
 from fitness.questions import widened
 from fitness.rounds import Plan
@@ -44,7 +44,7 @@ TOGETHER_BYTES = 256 << 20
 """Outputs of this many bytes are compared at once."""
 CACHED_BYTES = 8 << 30
 """Verification draws of a problem are kept from candidate to candidate up to this size."""
-LOOKS, PRECISION = (8, 12, 16, 20, 30, 40, 80, 160), 0.006
+LOOKS, PRECISION = (10, 15, 20, 30, 40, 80, 160), 0.006
 """As in fitness/timing.py; finer, so that judgements of one kernel lie within 2% of each other."""
 
 
@@ -54,7 +54,9 @@ class GpuSession:
     looks, precision = LOOKS, PRECISION
     timed_s = 1.5
     """As on the CPU (fitness/session.py); a round takes about a tenth of a second, most of it drawing and comparing."""
-    rounds_per_process = MANY_ROUNDS
+    rounds_per_process = 5
+    """Where its memory lies makes a process some 0.5% faster or slower than the next: more than ten rounds leave
+    open."""
     warm_rounds = 2
     """Untimed rounds: memory for the outputs of a whole batch is taken in the first."""
 

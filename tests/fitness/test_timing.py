@@ -59,7 +59,32 @@ def test_at_a_look_a_candidate_that_is_surely_slower_than_the_incumbent_stops_ho
     assert not timing.may_stop(*noisy, incumbent_ms=1.95)
 
 
-def test_the_interval_of_the_median_lies_around_the_median():
-    values = [random.Random(5).gauss(10, 1) for _ in range(50)]
-    low, high = timing.median_interval(values)
-    assert low <= statistics.median(values) <= high
+@pytest.mark.parametrize("count", [6, 10, 40])
+def test_the_centre_of_normal_noise_is_nearer_to_the_truth_than_the_median_and_inside_its_interval(count):
+    generator, squares, hits = random.Random(5), [0.0, 0.0], 0
+    for _ in range(400):
+        values = [generator.gauss(0, 1) for _ in range(count)]
+        low, high = timing.interval(values)
+        assert low <= timing.centre(values) <= high
+        hits += low <= 0 <= high
+        for which, estimate in enumerate((timing.centre(values), statistics.median(values))):
+            squares[which] += estimate**2
+    assert squares[0] < 0.9 * squares[1]
+    assert 370 <= hits <= 396
+
+
+def test_a_quarter_of_wild_rounds_moves_the_centre_by_less_than_the_noise():
+    generator = random.Random(7)
+    values = [generator.gauss(0, 1) for _ in range(30)] + [1e6] * 10
+    assert abs(timing.centre(values)) < 1.5
+
+
+@pytest.mark.parametrize(("count", "first"), [(6, 0), (8, 3), (10, 8), (20, 52)])
+def test_the_interval_cuts_off_what_wilcoxons_table_says(count, first):
+    averages = sorted((a + b) / 2 for b in range(count) for a in range(b + 1))
+    assert timing.interval(list(range(count))) == (averages[first], averages[-1 - first])
+
+
+def test_one_round_is_its_own_interval():
+    assert timing.centre([3.0]) == 3.0
+    assert timing.interval([3.0]) == (3.0, 3.0)

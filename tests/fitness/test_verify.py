@@ -139,3 +139,53 @@ def test_errors_by_exponent_are_the_same_however_they_are_spread_over_columns(co
         found.append(largest.amax(1).view(torch.float64))
     expected = [max((float(v) for r, v in zip(rows, values, strict=True) if r == row), default=0.0) for row in range(7)]
     assert found[0].tolist() == found[1].tolist() == expected
+
+
+def nearness(x: torch.Tensor) -> verify.Nearness:
+    return verify.Nearness.of([pair(x.double())])
+
+
+@pytest.mark.parametrize("count", [7, 1 << 18])
+def test_outputs_of_many_calls_are_near_until_one_element_of_one_is_not(count):
+    calls = [torch.randn(count, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
+    near = [nearness(calls[0])]
+    assert verify.are_near([([x], [x]) for x in calls], near)
+    rounded = [(x.double() * (1 + 2.0**-24)).float() for x in calls]
+    assert verify.are_near([([a], [x]) for a, x in zip(rounded, calls, strict=True)], near)
+    for wrong in (0.01, math.nan, math.inf):
+        changed = [x.clone() for x in calls]
+        changed[2][count - 1] += wrong
+        assert not verify.are_near([([a], [x]) for a, x in zip(changed, calls, strict=True)], near)
+
+
+def test_an_error_of_the_last_place_of_a_large_element_is_near(rows):
+    flat = rows.reshape(-1).clone()
+    flat[100] = 1e6  # its last place is worth more than what small elements may be off by
+    off = flat.clone()
+    off[100] = torch.nextafter(flat[100], torch.tensor(math.inf))
+    near = [nearness(flat)]
+    assert verify.are_near([([off], [flat])], near)
+    off[101] += off[100] - flat[100]
+    assert not verify.are_near([([off], [flat])], near)
+
+
+def test_infinities_and_nans_are_near_their_own_kind_alone(rows):
+    flat = rows.reshape(-1).clone()
+    flat[:3] = torch.tensor([math.inf, -math.inf, math.nan])
+    assert verify.are_near([([flat.clone()], [flat])], [nearness(rows.reshape(-1))])
+    for place, value in ((0, -math.inf), (1, math.nan), (2, 0.0), (3, math.nan)):
+        changed = flat.clone()
+        changed[place] = value
+        assert not verify.are_near([([changed], [flat])], [nearness(rows.reshape(-1))])
+
+
+def test_whole_numbers_are_near_only_when_equal():
+    whole = torch.arange(10)
+    exact = [verify.Nearness(None, 0.0)]
+    assert verify.are_near([([whole], [whole]), ([whole], [whole])], exact)
+    assert not verify.are_near([([whole], [whole]), ([whole + (whole == 9)], [whole])], exact)
+
+
+def test_outputs_without_elements_are_near():
+    empty = torch.empty(0, 4)
+    assert verify.are_near([([empty], [empty])] * 2, [nearness(torch.randn(8))])
