@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 FEWEST_ROUNDS = 10
 PATIENCE = 8
 """This many times the session's `timed_s`, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
-MOST_TAKEN_OFF = 0.18
-"""What an early "done" could gain, the 0.2 ms of asking where the samples lie, stays below 5% by this: a window costs
-0.87 ms around its calls, so where all of it is taken off (from 4.8 ms on) the calls took 4.2 ms or more."""
+MOST_TAKEN_OFF = 0.14
+"""What an early "done" could gain, 0.2 ms of asking where the samples lie and 0.05 ms of a tail longer than most, stays
+below 5% by this: a window costs 0.87 ms around its calls, so where all of it is taken off (from 6.2 ms on) the calls
+took 5.3 ms or more."""
+USUAL = 0.9
+"""Taking samples takes no longer than the candidate's is believed to: this quantile of the reference's."""
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window."""
 
@@ -61,7 +64,7 @@ class Plan:
     fresh: bool = False
     """On inputs that were never used before."""
     keep_process: bool = False
-    """Inputs may come again to the same process: for baselines, which do not cheat."""
+    """All rounds in one process. On the CPU inputs may come to it again: only for baselines, which do not cheat."""
     is_checked: bool = True
     """Whether outputs must be right: a TF32 baseline is only timed."""
     is_whole: bool = False
@@ -80,6 +83,8 @@ class Rounds:
     reference_ms: list[float] = field(default_factory=list)
     reveals_ms: list[float] = field(default_factory=list)
     """How much longer writing the inputs took for the candidate than for the reference."""
+    tails_ms: list[float] = field(default_factory=list)
+    """How long taking the reference's samples took, in every round so far."""
     disturbances: Counter[str] = field(default_factory=Counter)
     """Why rounds were dropped."""
     draws: int = 0
@@ -127,6 +132,7 @@ def paired(
                 calls = _round(bench, [runner, reference], batch, order, is_paced=plan.is_paced)
                 if plan.is_checked:
                     session.compare(calls[0], calls[1], batch, is_copied)
+                rounds.tails_ms.append(calls[1].tail_ms)
                 if index < warm and not plan.is_paced and feed.adapt(calls[0].window_ms, is_last=index + 1 == warm):
                     warm = index + 2
                 if index < warm or not is_timed:
@@ -186,14 +192,21 @@ def _keep(rounds: Rounds, calls: list[Call], count: int, bench: Bench, plan: Pla
     if reason:
         rounds.disturbances[reason] += 1
         return
-    for times, call in ((rounds.kernel_ms, theirs), (rounds.reference_ms, ours)):
-        times.append((call.window_ms if plan.is_whole else _share(call.window_ms, fixed_ms + ours.tail_ms)) / count)
+    tail_ms = min(theirs.tail_ms, usual(rounds.tails_ms))
+    for times, call, tail in ((rounds.kernel_ms, theirs, tail_ms), (rounds.reference_ms, ours, ours.tail_ms)):
+        times.append((call.window_ms if plan.is_whole else _share(call.window_ms, fixed_ms + tail)) / count)
     rounds.reveals_ms.append(theirs.reveal_ms - ours.reveal_ms)
 
 
+def usual(tails_ms: Sequence[float]) -> float:
+    """The longest tail that is taken off a candidate's window. Its own, where that is shorter: tails differ from window
+    to window by a tenth, which would be noise of the kernel's time."""
+    return sorted(tails_ms)[int(USUAL * (len(tails_ms) - 1))]
+
+
 def _share(window_ms: float, fixed_ms: float) -> float:
-    """The part of a window that the work took. What is taken off was measured without the candidate, and is never more
-    than MOST_TAKEN_OFF of the window."""
+    """The part of a window that the work took. What is taken off is never more than what was measured without the
+    candidate, nor than MOST_TAKEN_OFF of the window."""
     return window_ms - min(fixed_ms, MOST_TAKEN_OFF * window_ms)
 
 

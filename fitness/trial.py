@@ -27,6 +27,8 @@ OWN_THREADS = ("std::thread", "std::jthread", "std::async", "pthread_create", "t
 T2_TOLERANCE = 1.03
 """A batch's time per call stands unless one call alone surely takes more than this many times as long, and the
 session's slack: unless the 95% interval of its median lies above."""
+RELOAD_S = 0.5
+"""On a GPU a candidate that takes longer to load is timed in one process."""
 SINGLE_TRIES = 3
 """In so many processes: now and then all calls of one are slow, by the CPU or the memory that it happened to get."""
 
@@ -61,7 +63,8 @@ class Trial:
         if self._job.device == "cpu" and self._job.backend == "triton":
             return self._verified(runner, found, held)
         starts = iter([runner])
-        plan = Plan(session.calls, incumbent_ms=self._job.incumbent_ms, fresh=self._job.fresh)
+        keep = self._job.device != "cpu" and self._spent["load_s"] > RELOAD_S
+        plan = Plan(session.calls, incumbent_ms=self._job.incumbent_ms, fresh=self._job.fresh, keep_process=keep)
         started = time.monotonic()
         rounds = paired(self._bench, session, lambda: next(starts, None) or self._start(), is_copied, plan)
         self._note("rounds_s", started)

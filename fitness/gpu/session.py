@@ -35,7 +35,7 @@ from fitness.wire import Layout
 if TYPE_CHECKING:
     import torch
 
-PACED_CALLS, PACED_ROUNDS = 32, 8
+PACED_CALLS, PACED_ROUNDS = 16, 8
 HOST_MS = {"cuda": 0.02, "triton": 0.06}
 """How much longer than eager's launching may take: Python and a C function; Triton's own launcher, in Python."""
 SURPRISES_CHECKED = 2
@@ -44,7 +44,7 @@ TOGETHER_BYTES = 256 << 20
 """Outputs of this many bytes are compared at once."""
 CACHED_BYTES = 8 << 30
 """Verification draws of a problem are kept from candidate to candidate up to this size."""
-LOOKS, PRECISION = (10, 15, 20, 30, 40, 80, 160), 0.006
+LOOKS, PRECISION = (8, 12, 16, 20, 30, 40, 80, 160), 0.006
 """As in fitness/timing.py; finer, so that judgements of one kernel lie within 2% of each other."""
 
 
@@ -54,8 +54,8 @@ class GpuSession:
     looks, precision = LOOKS, PRECISION
     timed_s = 1.5
     """As on the CPU (fitness/session.py); a round takes about a tenth of a second, most of it drawing and comparing."""
-    rounds_per_process = 5
-    """Where its memory lies makes a process some 0.5% faster or slower than the next: more than ten rounds leave
+    rounds_per_process = 4
+    """Where its memory lies makes a process some 0.5% faster or slower than the next, as much as eight rounds leave
     open."""
     warm_rounds = 2
     """Untimed rounds: memory for the outputs of a whole batch is taken in the first."""
@@ -212,7 +212,7 @@ class GpuSession:
     def single_plan(self) -> Plan:
         """How single calls are timed: one by one within a window."""
         calls = min(self.calls, PACED_CALLS, max(1, wire.MAX_REPLY_OUTPUTS // len(self.outputs)))
-        return Plan(calls, most_rounds=PACED_ROUNDS, is_whole=True, is_paced=True, has_exam=False)
+        return Plan(calls, most_rounds=PACED_ROUNDS, is_whole=True, is_paced=True, keep_process=True, has_exam=False)
 
     def close(self) -> None:
         """Ends oracle and reference, gives the memory back and removes the problem's folder."""

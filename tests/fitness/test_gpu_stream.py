@@ -9,7 +9,7 @@ import pytest
 
 from fitness.gpu import room
 from fitness.gpu.oracle import Stream
-from fitness.rounds import Rounds, _share
+from fitness.rounds import Rounds, _share, usual
 
 
 def stream(calls: int, capacity: int) -> Stream:
@@ -69,10 +69,17 @@ def test_a_window_holds_calls_for_twelve_milliseconds_and_room_for_faster_ones(c
 
 
 def test_an_early_done_gains_less_than_a_twentieth_whatever_the_window():
-    around_ms, saved_ms = 0.87, 0.2
+    around_ms, saved_ms = 0.87, 0.25
     for work_ms in (number / 100 for number in range(5, 2000)):
         told_ms = _share(work_ms + around_ms - saved_ms, around_ms)
         assert told_ms > 0.95 * work_ms, work_ms
+
+
+def test_a_long_tail_of_a_candidate_counts_beyond_what_is_usual():
+    tails = [0.40 + 0.01 * number for number in range(20)]
+    assert usual(tails) == pytest.approx(0.57)
+    assert usual([0.5]) == 0.5
+    assert usual([0.4, 0.5, 5.0]) == 0.5
 
 
 def test_the_commonest_reason_for_dropped_rounds_is_told():
