@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fitness.evaluation import Evaluation
-from islands.candidate import Evaluated
+from islands.candidate import Candidate, Evaluated
 from islands.duels import Throne, Wanted
 from islands.population import Population
 from islands.run import Event
@@ -65,21 +65,27 @@ def opened(events: Iterable[Event]) -> dict[str, Evaluation]:
     }
 
 
-def in_order(history: Sequence[Evaluated], events: Iterable[Event]) -> Iterator[tuple[Evaluated, bool]]:
-    """What a run's population was told, in order: candidates (False), and fresh measurements of told ones (True)."""
+def in_order(history: Iterable[Evaluated], events: Iterable[Event]) -> Iterator[tuple[Evaluated, bool]]:
+    """What a run's population was told, in order: candidates (False), and fresh measurements of told ones (True).
+
+    Reads the history once, and keeps of it only what was measured again.
+    """
     bouts: dict[int, list[Event]] = defaultdict(list)
     for event in events:
         if event.kind == BOUT:
             bouts[event.fields["after"]].append(event)
-    candidates = {one.candidate.id: one.candidate for one in history} if bouts else {}
+    fighters = {event.fields["candidate"] for several in bouts.values() for event in several}
+    candidates: dict[str, Candidate] = {}
     for told, evaluated in enumerate(history, 1):
         yield evaluated, False
+        if evaluated.candidate.id in fighters:
+            candidates[evaluated.candidate.id] = evaluated.candidate
         for event in bouts.get(told, ()):
             found = Evaluation.from_json(event.fields["evaluation"])
             yield Evaluated(candidates[event.fields["candidate"]], found), True
 
 
-def replay(population: Population, history: Sequence[Evaluated], events: Iterable[Event]) -> None:
+def replay(population: Population, history: Iterable[Evaluated], events: Iterable[Event]) -> None:
     """Tells a new population a run's record."""
     for evaluated, is_again in in_order(history, events):
         if is_again:

@@ -14,6 +14,18 @@ evaluation it repeats."""
 
 
 @dataclass(frozen=True, slots=True)
+class Digests:
+    """What tells one source from another, as hex digests; see novelty.py."""
+
+    source: str
+    """Of the exact bytes: sha256."""
+    program: str
+    """Of the program, without what no compiler sees: `novelty.fingerprint`."""
+    skeleton: str
+    """Of the source without the values of its tunables: `novelty.skeleton`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """One program in the population."""
 
@@ -32,10 +44,14 @@ class Candidate:
     """What the mutator changed and why, in one sentence."""
     details: dict[str, Any] = field(default_factory=dict)
     """The mutator's own structured record (JSON values), such as `{"tunables": {"TILE": 64}}`."""
+    digests: Digests | None = field(default=None, compare=False, repr=False)
+    """Of the source, where the store had them ready; `novelty.digests_of` gives them in any case."""
 
     @property
     def source_sha256(self) -> str:
         """Hex digest of the exact source bytes."""
+        if self.digests is not None:
+            return self.digests.source
         return hashlib.sha256(self.source.encode()).hexdigest()
 
 

@@ -14,6 +14,7 @@ from sqlite_utils import Database
 
 from islands.codec import inflate
 from islands.migrations import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from islands.novelty import scheme
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -60,6 +61,7 @@ def _connection(path: Path, read_only: bool) -> sqlite3.Connection:
         isolation_level=None,
     )
     connection.create_function("inflate", 1, inflate, deterministic=True)
+    connection.create_function("novelty_scheme", 0, scheme, deterministic=True)
     return connection
 
 

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from fitness.evaluation import Verdict
 from islands.candidate import Evaluated
 from islands.elite import fitness
-from islands.novelty import skeleton
+from islands.novelty import digests_of
+from islands.shelf import Shelf
 
 REPAIR = "repair"
 """The mutator whose child mends its first parent."""
 
+DIGEST_BYTES = 16
+"""Of a skeleton's digest: enough to tell all programs apart."""
+
 
 @dataclass(slots=True)
-class _Standing:
-    """What a told candidate is worth as something to repair."""
+class _Member:
+    """What is remembered of a told candidate; the rest stands on the shelf."""
 
+    position: int
+    """How many were told before it."""
+    island: int
+    parent_ids: tuple[str, ...]
+    mutator: str
+    skeleton: bytes
+    verdict: Verdict
+    speedup: float | None
     promise: float
     """log(speedup) of itself if correct, else of the nearest correct one along first parents; -inf without any."""
     depth: int
@@ -36,86 +50,92 @@ class Family:
     and its twins: programs of the same island that differ from it only in the values of tunables.
     """
 
-    def __init__(self) -> None:
-        self._told: dict[str, Evaluated] = {}
-        self._positions: dict[str, int] = {}
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._members: dict[str, _Member] = {}
         self._children: dict[str, list[str]] = {}
-        self._twins: dict[tuple[int, str], list[str]] = {}
-        self._skeletons: dict[str, str] = {}
-        self._standings: dict[str, _Standing] = {}
+        self._twins: dict[tuple[int, bytes], list[str]] = {}
 
     def __contains__(self, candidate_id: object) -> bool:
-        return candidate_id in self._told
+        return candidate_id in self._members
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._members)
 
     def find(self, candidate_id: str) -> Evaluated | None:
         """The told candidate of that id, None where there is none."""
-        return self._told.get(candidate_id)
+        return self._shelf.get([candidate_id])[0] if candidate_id in self._members else None
 
-    def add(self, evaluated: Evaluated) -> None:
-        """Links a candidate to the parents it names; they need not be told."""
-        candidate = evaluated.candidate
-        self._positions[candidate.id] = len(self._told)
-        self._told[candidate.id] = evaluated
+    def add(self, evaluated: Evaluated, *, is_amended: bool = False) -> None:
+        """Links a candidate to the parents it names; they need not be told.
+
+        `is_amended`: its evaluation is not the one that it was told.
+        """
+        candidate, evaluation = evaluated.candidate, evaluated.evaluation
         for parent_id in dict.fromkeys(candidate.parent_ids):
             self._children.setdefault(parent_id, []).append(candidate.id)
-        self._skeletons[candidate.id] = skeleton(candidate.source)
-        self._twins.setdefault((candidate.island, self._skeletons[candidate.id]), []).append(candidate.id)
-        self._standings[candidate.id] = self._stand(evaluated)
+        skeleton = bytes.fromhex(digests_of(candidate).skeleton)[:DIGEST_BYTES]
+        self._twins.setdefault((candidate.island, skeleton), []).append(candidate.id)
+        promise, depth = self._stand(evaluated)
+        self._members[candidate.id] = _Member(
+            len(self._members), candidate.island, candidate.parent_ids, sys.intern(candidate.mutator), skeleton,
+            evaluation.verdict, evaluation.speedup, promise, depth,
+        )  # fmt: skip
+        self._shelf.put(evaluated, is_amended=is_amended)
 
     def amend(self, evaluated: Evaluated) -> None:
         """Takes a newer evaluation of a told candidate; its place among the others stays."""
-        self._told[evaluated.candidate.id] = evaluated
-        if evaluated.evaluation.is_correct:
-            self._standings[evaluated.candidate.id].promise = fitness(evaluated.evaluation)
+        member, evaluation = self._members[evaluated.candidate.id], evaluated.evaluation
+        member.verdict, member.speedup = evaluation.verdict, evaluation.speedup
+        if evaluation.is_correct:
+            member.promise = fitness(evaluation)
+        self._shelf.put(evaluated, is_amended=True)
 
-    def _stand(self, evaluated: Evaluated) -> _Standing:
+    def _stand(self, evaluated: Evaluated) -> tuple[float, int]:
+        """Its promise and depth; its parent learns of a repair."""
         candidate, is_correct = evaluated.candidate, evaluated.evaluation.is_correct
-        parent = self._standings.get(candidate.parent_ids[0]) if candidate.parent_ids else None
+        parent = self._members.get(candidate.parent_ids[0]) if candidate.parent_ids else None
         inherited = parent.promise if parent else -math.inf
         promise = fitness(evaluated.evaluation) if is_correct else inherited
         if candidate.mutator != REPAIR:
-            return _Standing(promise, 0)
+            return promise, 0
         if parent is not None:
             parent.repairs += 1
             parent.is_mended |= is_correct
-        return _Standing(promise, 1 + (parent.depth if parent else 0))
+        return promise, 1 + (parent.depth if parent else 0)
 
     def may_be_repaired(self, candidate_id: str, repairs: int) -> bool:
         """Whether one more repair is allowed. Each repair in a row leaves one less: the first failure may be repaired
         `repairs` times, a failed repair of it once less, and so on, so that every chain ends. One repair that turns
         out correct ends it too.
         """
-        standing = self._standings[candidate_id]
+        standing = self._members[candidate_id]
         return not standing.is_mended and standing.repairs < repairs - standing.depth
 
     def promise(self, candidate_id: str) -> float:
         """log(speedup) of the candidate if it is correct, else of the nearest correct one along first parents."""
-        return self._standings[candidate_id].promise
+        return self._members[candidate_id].promise
 
     def digest(self) -> list[list[object]]:
         """What was told, in order: id, mutator, parents, verdict and speedup."""
         return [
-            [of.id, of.mutator, of.parent_ids, one.evaluation.verdict, one.evaluation.speedup]
-            for one in self._told.values()
-            for of in (one.candidate,)
+            [candidate_id, one.mutator, one.parent_ids, one.verdict, one.speedup]
+            for candidate_id, one in self._members.items()
         ]
 
-    def relatives(self, evaluated: Evaluated, limit: int) -> tuple[Evaluated, ...]:
+    def relatives(self, candidate_id: str, limit: int) -> tuple[Evaluated, ...]:
         """The candidate itself and its told relatives, at most `limit` in all, in the order told.
 
         Where there are more, each kind (twins, ancestors, siblings, descendants) gives an equal share, the
         nearest and newest first.
         """
-        own = evaluated.candidate.id
+        own = candidate_id
         kinds = [self._twins_of(own), self._ancestors(own), self._siblings(own), self._descendants(own)]
         chosen = {own: None} if limit > 0 else {}
         while kinds and len(chosen) < limit:
             kinds = [kind for kind in kinds if len(chosen) >= limit or self._take(kind, chosen)]
-        ids = sorted((one for one in chosen if one in self._told), key=self._positions.__getitem__)
-        return tuple(self._told[one] for one in ids)
+        told = [one for one in chosen if one in self._members]
+        return tuple(self._shelf.get(sorted(told, key=lambda one: self._members[one].position)))
 
     @staticmethod
     def _take(kind: Iterator[str], chosen: dict[str, None]) -> bool:
@@ -127,17 +147,17 @@ class Family:
         return False
 
     def _twins_of(self, own: str) -> Iterator[str]:
-        island = self._told[own].candidate.island
-        return reversed(self._twins[island, self._skeletons[own]])
+        member = self._members[own]
+        return reversed(self._twins[member.island, member.skeleton])
 
     def _ancestors(self, own: str) -> Iterator[str]:
-        return self._walk(own, lambda one: self._told[one].candidate.parent_ids)
+        return self._walk(own, lambda one: self._members[one].parent_ids)
 
     def _descendants(self, own: str) -> Iterator[str]:
         return self._walk(own, lambda one: reversed(self._children.get(one, ())))
 
     def _siblings(self, own: str) -> Iterator[str]:
-        for parent_id in self._told[own].candidate.parent_ids:
+        for parent_id in self._members[own].parent_ids:
             yield from reversed(self._children.get(parent_id, ()))
 
     def _walk(self, own: str, neighbours: Callable[[str], Iterable[str]]) -> Iterator[str]:
@@ -145,7 +165,7 @@ class Family:
         waiting, seen = deque([own]), {own}
         while waiting:
             for candidate_id in neighbours(waiting.popleft()):
-                if candidate_id in self._told and candidate_id not in seen:
+                if candidate_id in self._members and candidate_id not in seen:
                     seen.add(candidate_id)
                     waiting.append(candidate_id)
                     yield candidate_id

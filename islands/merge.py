@@ -52,8 +52,8 @@ order written is its key."""
 EVALUATION = ("source_sha256", "problem_sha256", "device", "precision", "protocol", "judge", "document_sha256")
 """What identifies an evaluation in every file."""
 
-UNMERGED = ("leases", "packs")
-"""Tables that say what goes on in one file now, or how it stores its texts."""
+UNMERGED = ("leases", "packs", "fingerprints")
+"""Tables that say what goes on in one file now, how it stores its texts, or what follows from them."""
 
 USER_VERSION = slice(60, 64)
 """Where a SQLite file's header holds its schema version, big-endian (https://www.sqlite.org/fileformat.html)."""

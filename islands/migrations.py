@@ -222,7 +222,18 @@ ALTER TABLE replies ADD COLUMN reasoning_pack TEXT REFERENCES packs (sha256);
 ALTER TABLE evaluations ADD COLUMN document_pack TEXT REFERENCES packs (sha256);
 """
 
-CHECKSUMMED = (
+FINGERPRINTS = """
+CREATE TABLE fingerprints (
+    source_sha256 TEXT NOT NULL REFERENCES sources (sha256),
+    scheme TEXT NOT NULL,
+    program TEXT NOT NULL,
+    skeleton TEXT NOT NULL,
+    checksum INTEGER,
+    PRIMARY KEY (source_sha256, scheme)
+) STRICT;
+"""
+
+CHECKSUMMED_BY_0004 = (
     "runs",
     "attempts",
     "outcomes",
@@ -236,6 +247,8 @@ CHECKSUMMED = (
     "replies",
     "model_failures",
 )
+
+CHECKSUMMED = (*CHECKSUMMED_BY_0004, "fingerprints")
 """Tables whose rows carry a checksum; the keys of the others are the sha256 of what they hold."""
 
 
@@ -275,13 +288,21 @@ def conversations(db: Database) -> None:
 def packs(db: Database) -> None:
     """Compressed texts, and a checksum in every row; rows of before have none."""
     db.executescript(PACKS)
-    for table in CHECKSUMMED:
+    for table in CHECKSUMMED_BY_0004:
         db.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER")
     db.execute(guard("packs", "UPDATE"))
     db.execute(guard("packs", "DELETE"))
 
 
-VERSIONS = ("0001_history", "0002_leases", "0003_conversations", "0004_packs")
+@MIGRATIONS(name="0005_fingerprints")
+def fingerprints(db: Database) -> None:
+    """Digests of sources, so that a run that goes on need not make them again; sources of before have none yet."""
+    db.executescript(FINGERPRINTS)
+    db.execute(guard("fingerprints", "UPDATE"))
+    db.execute(guard("fingerprints", "DELETE"))
+
+
+VERSIONS = ("0001_history", "0002_leases", "0003_conversations", "0004_packs", "0005_fingerprints")
 """Migration names in order; a database's `user_version` is how many of them it holds."""
 
 SCHEMA_VERSION = len(VERSIONS)

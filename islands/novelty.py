@@ -18,9 +18,15 @@ import ast
 import functools
 import hashlib
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import problems.syntax
+from islands import cpp_tokens as tokens_module
+from islands import trees
+from islands.candidate import Candidate, Digests
 from islands.cpp_tokens import cpp_tokens
 from islands.trees import nodes_of, tree_of
 
@@ -44,6 +50,11 @@ REPLACED = ("value", "body")
 
 SILENT_FIELDS = frozenset({"ctx", "kind", "type_comment"})
 """Fields of syntax trees that follow from the rest, or that no program sees."""
+
+RECENT = 64
+"""Sources whose digests are kept."""
+
+SYNTAX = problems.syntax.__file__
 
 LOAD = "load_inline"
 SOURCE_ARGUMENTS = ("cpp_sources", "cuda_sources")
@@ -83,6 +94,28 @@ def skeleton(source: str) -> str:
         source = TUNABLE_PYTHON.sub("= ", TUNABLE.sub("= ;", source))
         source = TUNABLE_MACRO.sub(r"\1 ", source)
     return exact(source)
+
+
+@functools.lru_cache(maxsize=RECENT)
+def digests(source: str) -> Digests:
+    """All three of a source, kept for the latest ones: one program is looked for several times, and takes 1 ms."""
+    return Digests(exact(source), fingerprint(source), skeleton(source))
+
+
+def digests_of(candidate: Candidate) -> Digests:
+    """Those of a candidate's source."""
+    return candidate.digests or digests(candidate.source)
+
+
+@functools.cache
+def scheme() -> str:
+    """Names how digests are made: the text of the modules that make them, and the Python whose syntax trees they read.
+
+    Digests that were stored under another scheme are made anew.
+    """
+    texts = [Path(file).read_bytes() for file in (__file__, tokens_module.__file__, trees.__file__, SYNTAX)]
+    version = ".".join(map(str, sys.version_info[:2]))
+    return f"{hashlib.sha256(b'/'.join(texts)).hexdigest()[:16]}-{version}"
 
 
 def _digest(parts: Sequence[str]) -> str:

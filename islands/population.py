@@ -21,6 +21,7 @@ from islands.family import Family
 from islands.features import DEFAULT_AXES, Coordinates, check_axes, coordinates
 from islands.island import Island
 from islands.policies import TOPOLOGIES, check_parents, choose_donor
+from islands.shelf import Fetch, Shelf
 
 LEAST = {
     "islands": 1,
@@ -104,14 +105,15 @@ class Migration:
 class Population:
     """Islands, and who is related to whom."""
 
-    def __init__(self, config: PopulationConfig, run_id: str, seed: int) -> None:
+    def __init__(self, config: PopulationConfig, run_id: str, seed: int, fetch: Fetch | None = None) -> None:
+        """`fetch` finds told candidates again, so that not all of them have to stay in memory."""
         self.config = config
         self.run_id = run_id
         self.seed = seed
         self.migrations: list[Migration] = []
         """Every migration and every reset so far, oldest first."""
         self._islands = tuple(Island(number, config.recent, config.repairable) for number in range(config.islands))
-        self._family = Family()
+        self._family = Family(Shelf(fetch))
         self._programs: dict[str, str] = {}
         """Told duplicates -> the first told candidate with the same program."""
         self._throne = Throne(config.reduel_after)
@@ -137,8 +139,8 @@ class Population:
             raise ValueError(f"candidate {candidate.id} was told before; telling it twice would count it twice")
         if not 0 <= candidate.island < len(self._islands):
             raise ValueError(f"candidate {candidate.id} is of island {candidate.island}, have {len(self._islands)}")
-        evaluated = self._throne.current(evaluated)
-        self._family.add(evaluated)
+        told, evaluated = evaluated, self._throne.current(evaluated)
+        self._family.add(evaluated, is_amended=evaluated is not told)
         island = self._islands[candidate.island]
         program = self._note_program(evaluated)
         is_member = evaluated.evaluation.is_correct and (program == candidate.id or not island.holds(program))
@@ -165,6 +167,10 @@ class Population:
             if island.holds(candidate.source_sha256):
                 island.amend(amended.evaluation)
         return amended
+
+    def find(self, candidate_id: str) -> Evaluated | None:
+        """The told candidate of that id with the estimate that counts now; None where there is none."""
+        return self._family.find(candidate_id)
 
     def is_worth_a_duel(self, evaluation: Evaluation) -> bool:
         """Whether a candidate's first measurement lies above the elite's, so that a second one must decide."""
@@ -239,7 +245,7 @@ class Population:
             seed,
             parent,
             inspirations=island.inspirations(rng, parent, self.config.inspirations),
-            lineage=self._family.relatives(parent, self.config.relatives),
+            lineage=self._family.relatives(parent.candidate.id, self.config.relatives),
             failed=self._to_repair(island, seed),
             stalled=island.stalled,
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fitness.evaluation import Evaluation
-from islands.candidate import Candidate, Evaluated
+from islands.candidate import Candidate, Digests, Evaluated
 from islands.codec import decode, encode, plain
 from islands.database import StoreError
 from islands.run import Attempt, Run, utc_now
@@ -15,6 +15,9 @@ from islands.run import Attempt, Run, utc_now
 Key = tuple[str, ...]
 """(source_sha256, problem_sha256, device, precision, protocol[, judge]): under which an evaluation is kept.
 Without a judge, or with "" for it, any judge's evaluation of that protocol is found."""
+
+NO_FIELDS = frozenset({"document", "source_sha256", "program", "skeleton"})
+"""Columns of a candidate's row that are no fields of a Candidate."""
 
 KEY_COLUMNS = ("source_sha256", "problem_sha256", "device", "precision", "protocol", "judge")
 
@@ -38,19 +41,25 @@ def whole(table: str) -> str:
 CANDIDATE_COLUMNS = """
     candidates.id, candidates.number, candidates.island, candidates.generation, candidates.backend,
     sources.source, candidates.mutator, candidates.rationale, candidates.details,
+    candidates.source_sha256, fingerprints.program, fingerprints.skeleton,
     (SELECT json_group_array(parent_id) FROM
         (SELECT parent_id FROM parents WHERE candidate_id = candidates.id ORDER BY position)) AS parent_ids
 """
 
+DIGESTED = """
+    JOIN sources ON sources.sha256 = candidates.source_sha256
+    LEFT JOIN fingerprints ON fingerprints.source_sha256 = candidates.source_sha256 AND scheme = novelty_scheme()
+"""
+
 CANDIDATES = f"""
-    SELECT {CANDIDATE_COLUMNS} FROM candidates JOIN sources ON sources.sha256 = candidates.source_sha256
+    SELECT {CANDIDATE_COLUMNS} FROM candidates {DIGESTED}
 """
 
 TOLD = f"""
     SELECT {CANDIDATE_COLUMNS}, {readable("evaluations", "document")} AS document FROM tellings
     JOIN evaluations ON evaluations.id = tellings.evaluation_id
     JOIN candidates ON candidates.id = tellings.candidate_id
-    JOIN sources ON sources.sha256 = candidates.source_sha256
+    {DIGESTED}
 """
 
 TOP = f"""
@@ -148,9 +157,11 @@ def mapping_of(usage: Any) -> dict[str, Any]:
 
 def candidate_of(row: Mapping[str, Any]) -> Candidate:
     """The candidate of a row that has CANDIDATE_COLUMNS."""
-    columns = {name: value for name, value in row.items() if name != "document"}
+    columns = {name: value for name, value in row.items() if name not in NO_FIELDS}
     decoded = {"parent_ids": tuple(decode(row["parent_ids"])), "details": decode(row["details"])}
-    return Candidate(**{**columns, **decoded})
+    program, skeleton = row["program"], row["skeleton"]
+    digests = Digests(row["source_sha256"], program, skeleton) if program else None
+    return Candidate(**{**columns, **decoded}, digests=digests)
 
 
 def evaluated_of(row: Mapping[str, Any]) -> Evaluated:

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -24,17 +24,21 @@ from sqlite_utils import Database
 
 from fitness.evaluation import Evaluation, Verdict
 from islands import records
-from islands.candidate import Candidate, Evaluated
+from islands.candidate import Candidate, Digests, Evaluated
 from islands.codec import checksum, decode, encode, plain
 from islands.database import StoreError, broken, connect, immediate, translated
 from islands.integrity import findings, one_moment
 from islands.lease import Lease, Owner, held, lost, this_place
 from islands.migrations import CHECKSUMMED
+from islands.novelty import digests_of, scheme
 from islands.records import KEY_COLUMNS, TOLD, Key, attempt_of, candidate_of, evaluated_of, full_key, readable, run_of
 from islands.run import OUTCOMES, Attempt, Counts, Event, Run, utc_now
 from islands.turns import Turns
 
 DOCUMENT = readable("evaluations", "document")
+
+PAGE = 500
+"""Rows of a history that are read at once."""
 
 __all__ = ["Store", "StoreError", "open_store"]
 
@@ -175,6 +179,7 @@ class Store(Turns):
             raise StoreError(f"source of candidate {candidate.id} is not valid Unicode: {error}. Refuse it.") from error
         with self._write(f"add candidate {candidate.id}", run_id):
             self._append_source("sources", sha256, candidate.source)
+            self._append_digests(digests_of(candidate))
             self._insert("candidates", records.row_of(run_id, candidate, sha256))
             for position, parent_id in enumerate(candidate.parent_ids):
                 row = {"candidate_id": candidate.id, "position": position, "parent_id": parent_id}
@@ -234,8 +239,20 @@ class Store(Turns):
 
     def history(self, run_id: str) -> list[Evaluated]:
         """Every told candidate with its evaluation, in the order told."""
-        rows = self._rows(f"{TOLD} WHERE tellings.run_id = ? ORDER BY tellings.position", [run_id])
-        return [evaluated_of(row) for row in rows]
+        return list(self.stream(run_id))
+
+    def stream(self, run_id: str) -> Iterator[Evaluated]:
+        """The history as it is read, a page at a time: a hundred thousand candidates do not fit into little memory."""
+        place = f"{TOLD} WHERE tellings.run_id = ? AND tellings.position >= ? ORDER BY tellings.position LIMIT {PAGE}"
+        position = 0
+        while rows := self._rows(place, [run_id, position]):
+            yield from (evaluated_of(row) for row in rows)
+            position += PAGE  # positions have no gaps
+
+    def told_of(self, candidate_ids: Sequence[str]) -> list[Evaluated]:
+        """Those of these candidates that were told, in no order."""
+        where = "candidates.id IN (SELECT value FROM json_each(?))"
+        return [evaluated_of(row) for row in self._rows(f"{TOLD} WHERE {where}", [encode(list(candidate_ids))])]
 
     def pending(self, run_id: str) -> list[Candidate]:
         """Candidates that are recorded but not told, by number: what a resumed run builds again."""
@@ -373,6 +390,11 @@ class Store(Turns):
         marks = ", ".join(f":{name}" for name in values)
         cursor = self._db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)
         return cursor.lastrowid or 0
+
+    def _append_digests(self, digests: Digests) -> None:
+        row = {"source_sha256": digests.source, "scheme": scheme()}
+        if not self._rows("SELECT 1 FROM fingerprints WHERE source_sha256 = :source_sha256 AND scheme = :scheme", row):
+            self._insert("fingerprints", row | {"program": digests.program, "skeleton": digests.skeleton})
 
     def _append_source(self, table: str, sha256: str, source: str) -> None:
         self._db.execute(f"INSERT INTO {table} VALUES (?, ?) ON CONFLICT DO NOTHING", [sha256, source])

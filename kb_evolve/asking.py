@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from islands.candidate import Candidate, Evaluated, Ticket
+from islands.candidate import Candidate, Ticket
 from kb_evolve import rethink
 from kb_evolve.known import Known
 from kb_evolve.thinking import Thought, is_paid, think
@@ -55,7 +55,7 @@ class Asking:
         """In order: arm, outcome and cost of closed attempts that the chooser is yet to hear of."""
         self.next_number = 0
 
-    def resume(self, members: Mapping[str, Evaluated]) -> None:
+    def resume(self) -> None:
         """Takes up the attempts on record. Open ones that a model was asked for are thought of again, from its recorded
         reply; the rest is lost."""
         attempts = self.store.attempts(self.run.id)
@@ -65,7 +65,7 @@ class Asking:
             if attempt.outcome is not None:
                 arm = attempt.details.get("arm", attempt.mutator)
                 self.parts.chooser.close(arm, attempt.number, attempt.outcome, Usage(**attempt.usage))
-            elif again := rethink.again(self.parts, attempt, members):
+            elif again := rethink.again(self.parts, attempt):
                 self._think(*again)
             else:
                 self.store.close_attempt(self.run.id, attempt.number, "lost", reason="the process ended during it")

@@ -81,10 +81,7 @@ class Duelling:
 
     def amend(self, evaluated: Evaluated) -> None:
         """Tells the population a fresh measurement that is on record."""
-        amended = self.population.retell(evaluated)
-        self.known.told[amended.candidate.id] = amended.evaluation
-        if not amended.evaluation.is_correct:
-            self.known.evaluations[amended.candidate.source_sha256] = amended.evaluation
+        self.known.amend(self.population.retell(evaluated))
 
     def record_falls(self) -> None:
         """Writes who lost the first place; a resume adds what a kill kept from being written."""

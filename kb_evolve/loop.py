@@ -95,7 +95,7 @@ class Loop:
         self.pipeline = Pipeline(parts.workbench, parts.pools, parts.costs, twin_of)
         self.settled: dict[int, Work | None] = {}
         """What is to be told; None for a ticket that gave nothing, in order."""
-        self.known = Known()
+        self.known = Known(parts.store.find_candidate, parts.store.told_of)
         self.duels = Duelling(parts, self.pipeline, self.known, self._job)
         self.asking = Asking(parts, self.known, submit=self._submit, settle=self._settle_barren, measured=self._numbers)
         self.verdicts: Counter[str] = Counter()
@@ -110,19 +110,20 @@ class Loop:
     def resume(self) -> None:
         """Tells the stored history to the population and queues what was recorded but not judged."""
         pending = self.store.pending(self.run.id)
-        history, events = self.store.history(self.run.id), self.store.events(self.run.id)
-        self.first = next((evaluated for evaluated in history if evaluated.evaluation.is_correct), None)
-        for evaluated, is_again in in_order(history, events):
+        events = self.store.events(self.run.id)
+        for evaluated, is_again in in_order(self.store.stream(self.run.id), events):
             if is_again:
                 self.duels.amend(evaluated)
                 continue
+            if self.first is None and evaluated.evaluation.is_correct:
+                self.first = evaluated
             self.known.add(evaluated.candidate)
             self.known.add_build(evaluated.candidate, evaluated.evaluation.features.get(BINARY, ""))
             self._remember(evaluated)
         self.duels.resume(events)
         for candidate in pending:
             self.known.add(candidate)
-        self.asking.resume({evaluated.candidate.id: evaluated for evaluated in history})
+        self.asking.resume()
         for candidate in sorted(pending, key=lambda candidate: candidate.number):
             self._submit(candidate)
 
@@ -209,7 +210,7 @@ class Loop:
         if self._in_flight():
             return None
         if self.population.best() is None:
-            return "seed_failed", why_no_kernel(list(self.known.evaluations.values()), self.asks_first)
+            return "seed_failed", why_no_kernel(self.known.judged(), self.asks_first)
         if reason := self.budget.exhausted():
             return "budget", reason
         if not self.asking.payable(self.parts.chooser.mutators):
@@ -244,7 +245,7 @@ class Loop:
         """Tells a candidate whose program is judged already, joins one in flight, else starts its build."""
         if not self.config.run.in_order:
             self.barren = 0
-        told = self.known.evaluations.get(candidate.source_sha256) or self._stored(candidate)
+        told = self.known.evaluation_of(candidate.source_sha256) or self._stored(candidate)
         same = [work for work in self._works() if work.candidate.source_sha256 == candidate.source_sha256]
         if self.duels.take_up(candidate):
             return
@@ -326,7 +327,7 @@ class Loop:
 
     def _settle_known(self, work: Work) -> None:
         """In order: tells what an earlier candidate of the same program was told; measures if that was no verdict."""
-        told = self.known.evaluations.get(work.candidate.source_sha256) or work.evaluation
+        told = self.known.evaluation_of(work.candidate.source_sha256) or work.evaluation
         if told is not None:
             return self._tell_known(Work(work.candidate, work.job), told)
         return self.pipeline.start(Work(work.candidate, work.job))
@@ -343,10 +344,11 @@ class Loop:
         island, source = candidate.island, candidate.source
         twin = self.known.name_of_binary(island, source, binary_sha256)
         twin = twin or self.known.name_of_binary(None, source, binary_sha256)
-        told = self.known.told.get(twin) if twin else None
-        if told is None or told.verdict is Verdict.NO_VERDICT:
+        member = self.population.find(twin) if twin else None
+        if member is None or member.evaluation.verdict is Verdict.NO_VERDICT:
             self.known.add_build(candidate, binary_sha256)
             return None
+        told = member.evaluation
         features = {**told.features, BINARY: binary_sha256, DUPLICATE_OF: twin}
         return dataclasses.replace(told, source_sha256=candidate.source_sha256, features=features)
 
@@ -359,14 +361,13 @@ class Loop:
     def _remember(self, evaluated: Evaluated) -> None:
         self.population.tell(evaluated)
         parent_ids = evaluated.candidate.parent_ids
-        parent = self.known.told.get(parent_ids[0]) if parent_ids else None
+        member = self.population.find(parent_ids[0]) if parent_ids else None
+        parent = member.evaluation if member is not None else None
         if DUPLICATE_OF not in evaluated.evaluation.features:
             self.parts.chooser.tell(evaluated, parent)
             if self.parts.insights is not None:
                 self.parts.insights.tell(evaluated, parent)
-        self.known.told[evaluated.candidate.id] = evaluated.evaluation
-        if evaluated.evaluation.verdict is not Verdict.NO_VERDICT:
-            self.known.evaluations[evaluated.candidate.source_sha256] = evaluated.evaluation
+        self.known.add_told(evaluated.candidate, evaluated.evaluation)
         self.verdicts[str(evaluated.evaluation.verdict)] += 1
 
     def _key(self, candidate: Candidate) -> tuple[str, ...]:

@@ -181,7 +181,9 @@ class Tools:
             run_id = candidate.id.rpartition("-")[0]
             told = standing.standing(store, run_id)
             evaluated = next((one for one in told if one.candidate.id == candidate.id), None)
-            known = dataclasses.asdict(candidate) | {"run": run_name(store, candidate.id)}
+            known = dataclasses.asdict(dataclasses.replace(candidate, digests=None)) | {
+                "run": run_name(store, candidate.id)
+            }
             if evaluated is not None:
                 known |= evaluated_json(evaluated, known["run"])
             safe = self._safe(known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fitness.evaluation import Evaluation, Verdict
@@ -24,7 +24,7 @@ PATIENT = frozenset({mailbox.NAME})
 """Models whose open questions are waited for again."""
 
 
-def again(parts: Parts, attempt: Attempt, members: Mapping[str, Evaluated]) -> tuple[list[Mutator], Ticket] | None:
+def again(parts: Parts, attempt: Attempt) -> tuple[list[Mutator], Ticket] | None:
     """The operator that was asked and the ticket it had, as far as its reply needs it; None where nothing is to be had.
 
     The ticket has the parents that the request names, and no others: they are all that an edit is applied to.
@@ -34,7 +34,7 @@ def again(parts: Parts, attempt: Attempt, members: Mapping[str, Evaluated]) -> t
         return None
     arm = f"{turns[0].operator}@{turns[0].model}"
     mutator = next((one for one in (*parts.chooser.mutators, *parts.seeders) if arm_of(one) == arm), None)
-    ticket = _ticket(attempt, turns[0], members, parts)
+    ticket = _ticket(attempt, turns[0], parts)
     return ([mutator], ticket) if mutator is not None and ticket is not None else None
 
 
@@ -51,13 +51,15 @@ def is_worthwhile(turns: Sequence[Turn]) -> bool:
     return bool(turns) and all(turn.text is not None or turn.model in PATIENT for turn in turns)
 
 
-def _ticket(attempt: Attempt, asked: Turn, members: Mapping[str, Evaluated], parts: Parts) -> Ticket | None:
+def _ticket(attempt: Attempt, asked: Turn, parts: Parts) -> Ticket | None:
     if not attempt.parent_ids:
         return first_ticket(attempt.number, parts.config, parts.run, parts.problem)
-    if attempt.parent_ids[0] not in members:
+    find = parts.population.find
+    parent = find(attempt.parent_ids[0])
+    if parent is None:
         return None
-    others = tuple(members[one] for one in asked.parent_ids if one in members and one not in attempt.parent_ids)
-    failed = members.get(asked.parent_ids[0]) if asked.operator == "repair" and asked.parent_ids else None
+    found = [find(one) for one in asked.parent_ids if one not in attempt.parent_ids]
+    others = tuple(one for one in found if one is not None)
+    failed = find(asked.parent_ids[0]) if asked.operator == "repair" and asked.parent_ids else None
     seed = f"{parts.run.seed}:{attempt.number}"
-    parent = members[attempt.parent_ids[0]]
     return Ticket(attempt.number, attempt.island, seed, parent, inspirations=others, failed=failed)

@@ -160,7 +160,7 @@ class Search:
             problem=problem,
             config=config,
             store=store,
-            population=Population(config.population, run.id, run.seed),
+            population=Population(config.population, run.id, run.seed, fetch=store.told_of),
             chooser=open_chooser(config, models),
             workbench=workbench,
             pools=pools,

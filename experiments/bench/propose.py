@@ -222,7 +222,7 @@ class Bench:
             for name in OPERATORS
         ]
         self.chooser = Chooser(list(operators))
-        self.known = Known()
+        self.known = Known(store.find_candidate, store.told_of)
         self.told: dict[str, Evaluation] = {}
 
     def _recall(self, ticket: Ticket) -> Sequence[str]:

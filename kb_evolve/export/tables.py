@@ -95,7 +95,8 @@ def _rows(store: Store, runs: Iterable[Run], table: str) -> Iterator[Row]:
 
 def _candidate_row(run: Run, entry: Evaluated) -> Row:
     evaluation = dataclasses.asdict(entry.evaluation) | {"verdict": entry.evaluation.verdict.value}
-    return {"run": run.id} | evaluation | dataclasses.asdict(entry.candidate)
+    candidate = {name: value for name, value in dataclasses.asdict(entry.candidate).items() if name != "digests"}
+    return {"run": run.id} | evaluation | candidate
 
 
 def _write_json_lines(path: Path, columns: dict[str, str], rows: Iterable[Row]) -> int:

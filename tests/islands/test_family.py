@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from islands.family import Family
+from islands.shelf import Shelf
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def family(make: Any) -> Callable[..., Family]:
     """Builds a family from {number: parents' numbers}, told in this order."""
 
     def build(parents: dict[int, tuple[int, ...]], **changes: Any) -> Family:
-        built = Family()
+        built = Family(Shelf())
         for number, of in parents.items():
             ids = tuple(f"run00000-{one:06d}" for one in of)
             built.add(make.evaluated(number, 1.0, parent_ids=ids, **{"island": 0} | changes))
@@ -25,8 +26,7 @@ def family(make: Any) -> Callable[..., Family]:
 
 
 def relatives(family: Family, number: int, limit: int = 100) -> list[int]:
-    own = family._told[f"run00000-{number:06d}"]
-    return [one.candidate.number for one in family.relatives(own, limit)]
+    return [one.candidate.number for one in family.relatives(f"run00000-{number:06d}", limit)]
 
 
 TREE = {0: (), 1: (), 2: (0,), 3: (2, 1), 4: (2,), 5: (3,), 6: (5,), 7: (4,), 8: ()}

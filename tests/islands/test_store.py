@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from fitness.evaluation import Verdict
+from islands.novelty import digests, digests_of
 from islands.run import Attempt, Counts, Event, new_run_id
 from islands.store import StoreError, open_store
 
@@ -363,7 +364,7 @@ def test_records_can_be_neither_changed_nor_removed(store, make, path):
         raw.execute("INSERT INTO packs VALUES ('aa', 1, x'00')")
         tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         tables -= {"leases", "_sqlite_migrations"}
-        assert len(tables) == 15
+        assert len(tables) == 16
         for table in tables:
             column = raw.execute(f"SELECT name FROM pragma_table_info('{table}')").fetchone()[0]
             for statement in (f"DELETE FROM {table}", f"UPDATE {table} SET {column} = {column}"):
@@ -418,3 +419,25 @@ def test_a_forked_process_must_open_the_file_itself(store):
 def test_a_healthy_file_has_no_findings(store, make):
     make.record(store, make.run(), make.evaluated(0, 1.5))
     assert store.check() == []
+
+
+def test_digests_come_back_with_a_candidate_and_are_made_anew_under_other_rules(store, make, path, monkeypatch):
+    make.record(store, make.run(), make.evaluated(0, 1.5))
+    expected = digests(make.evaluated(0, 1.5).candidate.source)
+    assert store.history("run00000")[0].candidate.digests == expected
+    store.close()
+    with sqlite3.connect(path) as raw:
+        raw.execute("DROP TRIGGER fingerprints_no_update")
+        raw.execute("UPDATE fingerprints SET scheme = 'of before'")
+    with open_store(path) as again:
+        candidate = again.history("run00000")[0].candidate
+        assert candidate.digests is None and digests_of(candidate) == expected
+
+
+def test_a_history_is_streamed_page_by_page_in_order(store, make, monkeypatch):
+    monkeypatch.setattr("islands.store.PAGE", 3)
+    for number in range(8):
+        make.record(store, make.run(), make.evaluated(number, 1.5))
+    assert [one.candidate.number for one in store.stream("run00000")] == list(range(8))
+    ids = [f"run00000-{number:06d}" for number in (6, 2, 99)]
+    assert sorted(one.candidate.number for one in store.told_of(ids)) == [2, 6]

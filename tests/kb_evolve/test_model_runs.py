@@ -153,7 +153,9 @@ def story(db: Path) -> list[Any]:
         run, history = store.runs()[0], store.history(run_id)
         population = Population(resolve({"population": run.config["population"]}).population, "same", run.seed)
         for entry in history:
-            text = json.dumps(dataclasses.asdict(entry.candidate)).replace(run_id, "same")
+            text = json.dumps(dataclasses.asdict(dataclasses.replace(entry.candidate, digests=None))).replace(
+                run_id, "same"
+            )
             values = json.loads(text)
             values["parent_ids"] = tuple(values["parent_ids"])
             population.tell(dataclasses.replace(entry, candidate=type(entry.candidate)(**values)))
