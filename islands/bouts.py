@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fitness.evaluation import Evaluation
@@ -94,8 +95,37 @@ def replay(population: Population, history: Iterable[Evaluated], events: Iterabl
             population.tell(evaluated)
 
 
-def standings(history: Sequence[Evaluated], events: Iterable[Event]) -> list[Evaluated]:
-    """The history, in the order told, with the estimates that count now; the elite and the fallen are marked."""
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a run's record says of its candidates: the estimates that count now, who is the elite, and who was."""
+
+    elite_id: str
+    """Empty while no candidate is correct."""
+    estimates: dict[str, Evaluation]
+    """By source_sha256: of programs that were measured again."""
+    marks: dict[str, dict[str, Any]]
+    """Features by candidate id: ELITE and FALLEN."""
+
+    def of(self, one: Evaluated) -> Evaluated:
+        """A told candidate with the estimate that counts now; the elite and the fallen are marked."""
+        estimate, mark = self.estimates.get(one.evaluation.source_sha256), self.marks.get(one.candidate.id)
+        if estimate is None and mark is None:
+            return one
+        known = estimate or one.evaluation
+        return Evaluated(one.candidate, dataclasses.replace(known, features={**known.features, **(mark or {})}))
+
+
+def record_of(throne: Throne, estimates: dict[str, Evaluation]) -> Record:
+    """The record of a run whose history the throne was told; `estimates` are what `Throne.retell` returned."""
+    marks: dict[str, dict[str, Any]] = {fall.candidate_id: {FALLEN: fall.reason} for fall in throne.falls}
+    elite_id = throne.holder.evaluated.candidate.id if throne.holder is not None else ""
+    if elite_id:
+        marks[elite_id] = {ELITE: True}
+    return Record(elite_id, estimates, marks)
+
+
+def recorded(history: Iterable[Evaluated], events: Iterable[Event]) -> Record:
+    """The record of a run, its history read once."""
     throne, told, estimates = Throne(0), 0, dict[str, Evaluation]()
     for evaluated, is_again in in_order(history, events):
         if is_again:
@@ -104,20 +134,15 @@ def standings(history: Sequence[Evaluated], events: Iterable[Event]) -> list[Eva
         else:
             throne.tell(evaluated, told)
             told += 1
-    marks: dict[str, dict[str, Any]] = {fall.candidate_id: {FALLEN: fall.reason} for fall in throne.falls}
-    if throne.holder is not None:
-        marks[throne.holder.evaluated.candidate.id] = {ELITE: True}
-    return [_marked(one, estimates, marks) for one in history]
+    return record_of(throne, estimates)
+
+
+def standings(history: Sequence[Evaluated], events: Iterable[Event]) -> list[Evaluated]:
+    """The history, in the order told, with the estimates that count now; the elite and the fallen are marked."""
+    record = recorded(history, events)
+    return [record.of(one) for one in history]
 
 
 def elite_of(history: Sequence[Evaluated], events: Iterable[Event]) -> Evaluated | None:
     """The elite of a run by its record, with the estimate that counts now; None while no candidate is correct."""
     return next((one for one in standings(history, events) if ELITE in one.evaluation.features), None)
-
-
-def _marked(one: Evaluated, estimates: dict[str, Evaluation], marks: dict[str, dict[str, Any]]) -> Evaluated:
-    estimate, mark = estimates.get(one.evaluation.source_sha256), marks.get(one.candidate.id)
-    if estimate is None and mark is None:
-        return one
-    known = estimate or one.evaluation
-    return Evaluated(one.candidate, dataclasses.replace(known, features={**known.features, **(mark or {})}))

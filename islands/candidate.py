@@ -79,6 +79,9 @@ class Ticket:
     """The parent and its evaluated relatives, failed ones included, in the order told: ancestors, siblings,
     descendants, and programs of the island that differ from it only in tunables. At most
     `PopulationConfig.relatives`; what a model-based mutator learns from."""
+    elsewhere: tuple[Evaluated, ...] = ()
+    """What other islands measured of programs that differ from the parent only in tunables, in the order told: which
+    configurations run at all is the same on every island. At most `PopulationConfig.relatives`."""
     failed: Evaluated | None = None
     """A failed candidate of the island that is worth repairing; None where there is none (Population.ask)."""
     stalled: int = 0

@@ -35,6 +35,8 @@ RIVALS = 8
 """The strongest programs besides the holder that are remembered as possible successors."""
 BOUTS = 3
 """Fresh measurements of a promising rival before it waits for the holder's next re-duel."""
+ROUNDING = 1 - 1e-9
+"""Equal figures may differ by less after a logarithm and back."""
 WIDE = 1.5
 """So many times a rival's error: a holder known that much less well is measured before it can keep a rival out."""
 NO_WORD = (Verdict.NO_VERDICT, Verdict.VERIFIED)
@@ -156,6 +158,16 @@ class Throne:
         if self.holder is None or not evaluation.is_correct or evaluation.source_sha256 in self._seen:
             return False
         return gain_over(evaluation, self.holder.evaluation).is_notable
+
+    def overlooked_below(self) -> float:
+        """New correct candidates of a lower speedup change neither who holds the place nor who may inherit it.
+
+        They are slower than the holder and than every rival, whose number is full; 0 while none is overlooked.
+        """
+        if self.holder is None or len(self._rivals) < RIVALS:
+            return 0.0
+        claims = (self.holder, *self._rivals.values())
+        return ROUNDING * math.exp(min(fitness(claim.evaluation) for claim in claims))
 
     def wanted(self) -> Wanted | None:
         """The fresh measurement that is wanted next, if any."""

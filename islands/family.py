@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections import deque
@@ -54,7 +55,8 @@ class Family:
         self._shelf = shelf
         self._members: dict[str, _Member] = {}
         self._children: dict[str, list[str]] = {}
-        self._twins: dict[tuple[int, bytes], list[str]] = {}
+        self._twins: dict[bytes, list[str]] = {}
+        """Skeleton -> its programs, on whichever island."""
 
     def __contains__(self, candidate_id: object) -> bool:
         return candidate_id in self._members
@@ -75,7 +77,7 @@ class Family:
         for parent_id in dict.fromkeys(candidate.parent_ids):
             self._children.setdefault(parent_id, []).append(candidate.id)
         skeleton = bytes.fromhex(digests_of(candidate).skeleton)[:DIGEST_BYTES]
-        self._twins.setdefault((candidate.island, skeleton), []).append(candidate.id)
+        self._twins.setdefault(skeleton, []).append(candidate.id)
         promise, depth = self._stand(evaluated)
         self._members[candidate.id] = _Member(
             len(self._members), candidate.island, candidate.parent_ids, sys.intern(candidate.mutator), skeleton,
@@ -137,6 +139,12 @@ class Family:
         told = [one for one in chosen if one in self._members]
         return tuple(self._shelf.get(sorted(told, key=lambda one: self._members[one].position)))
 
+    def elsewhere(self, candidate_id: str, limit: int) -> tuple[Evaluated, ...]:
+        """The latest programs of other islands that differ from it only in tunables, in the order told."""
+        member = self._members[candidate_id]
+        others = (one for one in reversed(self._twins[member.skeleton]) if self._members[one].island != member.island)
+        return tuple(reversed(self._shelf.get(list(itertools.islice(others, limit)))))
+
     @staticmethod
     def _take(kind: Iterator[str], chosen: dict[str, None]) -> bool:
         """Adds the next one of `kind` that is not chosen yet; False when there is none left."""
@@ -148,7 +156,7 @@ class Family:
 
     def _twins_of(self, own: str) -> Iterator[str]:
         member = self._members[own]
-        return reversed(self._twins[member.island, member.skeleton])
+        return (one for one in reversed(self._twins[member.skeleton]) if self._members[one].island == member.island)
 
     def _ancestors(self, own: str) -> Iterator[str]:
         return self._walk(own, lambda one: self._members[one].parent_ids)

@@ -246,6 +246,7 @@ class Population:
             parent,
             inspirations=island.inspirations(rng, parent, self.config.inspirations),
             lineage=self._family.relatives(parent.candidate.id, self.config.relatives),
+            elsewhere=self._family.elsewhere(parent.candidate.id, self.config.relatives),
             failed=self._to_repair(island, seed),
             stalled=island.stalled,
         )

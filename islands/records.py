@@ -72,6 +72,8 @@ TOP = f"""
     ORDER BY evaluations.speedup DESC, tellings.rowid LIMIT :limit
 """
 
+TOLD_AT = "SELECT told_at FROM tellings WHERE run_id = :run ORDER BY position"
+
 RUNS = """
     SELECT runs.*, problems.source AS problem_source FROM runs
     JOIN problems ON problems.sha256 = runs.problem_sha256

@@ -24,6 +24,7 @@ from sqlite_utils import Database
 
 from fitness.evaluation import Evaluation, Verdict
 from islands import records
+from islands.browsing import Browsing
 from islands.candidate import Candidate, Digests, Evaluated
 from islands.codec import checksum, decode, encode, plain
 from islands.database import StoreError, broken, connect, immediate, translated
@@ -33,7 +34,6 @@ from islands.migrations import CHECKSUMMED
 from islands.novelty import digests_of, scheme
 from islands.records import KEY_COLUMNS, TOLD, Key, attempt_of, candidate_of, evaluated_of, full_key, readable, run_of
 from islands.run import OUTCOMES, Attempt, Counts, Event, Run, utc_now
-from islands.turns import Turns
 
 DOCUMENT = readable("evaluations", "document")
 
@@ -52,7 +52,7 @@ def open_store(path: str | Path, read_only: bool = False) -> Store:
     return Store(Path(path), connect(Path(path), read_only), read_only)
 
 
-class Store(Turns):
+class Store(Browsing):
     """One open database file; usable from several threads of the process that opened it."""
 
     def __init__(self, path: Path, db: Database, read_only: bool) -> None:
@@ -249,6 +249,10 @@ class Store(Turns):
             yield from (evaluated_of(row) for row in rows)
             position += PAGE  # positions have no gaps
 
+    def told_at(self, run_id: str) -> list[str]:
+        """When each member of the history was told, in the order told (UTC, ISO 8601)."""
+        return [row["told_at"] for row in self._rows(records.TOLD_AT, {"run": run_id})]
+
     def told_of(self, candidate_ids: Sequence[str]) -> list[Evaluated]:
         """Those of these candidates that were told, in no order."""
         where = "candidates.id IN (SELECT value FROM json_each(?))"
@@ -277,8 +281,7 @@ class Store(Turns):
 
     def evaluated(self, candidate_id: str) -> Evaluated | None:
         """The candidate with what it was told; None when it is unknown or not told yet."""
-        rows = self._rows(f"{TOLD} WHERE candidates.id = ?", [candidate_id])
-        return evaluated_of(rows[0]) if rows else None
+        return next(iter(self.told_of([candidate_id])), None)
 
     def top(self, problem_id: str | None = None, limit: int = 10) -> list[Evaluated]:
         """The correct candidates of highest median speedup over all runs, each evaluation once.
@@ -341,17 +344,14 @@ class Store(Turns):
             self._db.execute("DELETE FROM leases WHERE run_id = ? AND token = ?", [run_id, token])
 
     def _holder(self, run_id: str) -> Owner | None:
-        rows = self._rows(
-            "SELECT pid, process_started, place, host, token, beat_at FROM leases WHERE run_id = ?", [run_id]
-        )
+        names = "pid, process_started, place, host, token, beat_at"
+        rows = self._rows(f"SELECT {names} FROM leases WHERE run_id = ?", [run_id])
         return Owner(**rows[0]) if rows else None
 
     def _refuse_lost_lease(self, run_id: str) -> None:
         token = self._tokens.get(run_id)
-        if token is None:
-            return
-        holder = self._holder(run_id)
-        if holder is None or holder.token != token:
+        holder = self._holder(run_id) if token is not None else None
+        if token is not None and (holder is None or holder.token != token):
             raise StoreError(lost(run_id, self.path, holder))
 
     # Rows

@@ -27,9 +27,9 @@ TURNS = f"""
 """
 
 SPENT = """
-    SELECT requests.model, operator, island, paid.usage FROM requests JOIN
-        (SELECT run_id, number, turn, usage FROM replies UNION ALL
-         SELECT run_id, number, turn, usage FROM model_failures) AS paid USING (run_id, number, turn)
+    SELECT requests.model, operator, island, number, paid.at, paid.usage FROM requests JOIN
+        (SELECT run_id, number, turn, usage, at FROM replies UNION ALL
+         SELECT run_id, number, turn, usage, at FROM model_failures) AS paid USING (run_id, number, turn)
     WHERE requests.run_id = :run
 """
 
@@ -77,6 +77,10 @@ class Spent:
     model: str
     operator: str
     island: int
+    number: int
+    """Of the attempt that asked."""
+    at: str
+    """When it came: UTC, ISO 8601."""
     usage: dict[str, Any]
 
 

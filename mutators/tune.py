@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -48,6 +49,9 @@ class Seen:
     rows: list[Row]
     log_ms: list[float | None]
     """None for a configuration that failed."""
+    works: dict[Row, bool]
+    """Which configurations run, by what all islands measured: an island finds its own way to the fastest one, but need
+    not learn again what fails."""
 
     def timed(self) -> list[tuple[float, Row]]:
         """(log(kernel_ms), configuration), the fastest first."""
@@ -69,7 +73,7 @@ class Tune:
         if not tunables:
             return refused(self.name, "the parent declares no tunables (`NAME = VALUE;  // tune: V1 V2 ...`)", ticket)
         random, space, known = Random(ticket.seed), surrogate.space_of(tunables), known_sources(ticket)
-        seen = _seen(space, family(ticket))
+        seen = _seen(space, family(ticket), ticket.elsewhere)
         taken, size = set(seen.rows), math.prod(len(one.choices) for one in tunables)
         while len(taken) < size:
             if (found := self._choose(space, seen, taken, random)) is None:
@@ -122,9 +126,9 @@ class _Guess:
         self._time = surrogate.fit(space, numpy.array([row for _, row in timed]), numpy.array([ms for ms, _ in timed]))
         self._works: surrogate.Process | None = None
         self._least_chance = least_chance
-        if len(timed) < len(seen.rows):
-            works = numpy.array([0.0 if one is None else 1.0 for one in seen.log_ms])
-            self._works = surrogate.fit(space, numpy.array(seen.rows), works)
+        if not all(seen.works.values()):
+            works = numpy.array([float(one) for one in seen.works.values()])
+            self._works = surrogate.fit(space, numpy.array(list(seen.works)), works)
 
     def gains(self, rows: list[Row]) -> list[float]:
         """For each row the expected gain, times the chance that it works."""
@@ -164,17 +168,20 @@ def _values_of(source: str) -> tuple[tuple[str, str], ...]:
     return tuple(values_of(source).items())
 
 
-def _seen(space: Space, relatives: list[Evaluated]) -> Seen:
-    """What is known of the parent's space: a model may give a relative a value outside of the choices.
+def _seen(space: Space, relatives: Sequence[Evaluated], elsewhere: Sequence[Evaluated]) -> Seen:
+    """What is known of the parent's space, by its relatives and by other islands."""
+    found = _measured(space, relatives)
+    works = {row: ms is not None for row, ms in (_measured(space, elsewhere) | found).items()}
+    return Seen(list(found), [None if ms is None else math.log(ms) for ms in found.values()], works)
+
+
+def _measured(space: Space, several: Sequence[Evaluated]) -> dict[Row, float | None]:
+    """kernel_ms by configuration, None for one that failed; a model may have given one a value that is no choice.
 
     An evaluation that was no verdict, or had no device to be timed on, says nothing of the configuration.
     """
-    found: dict[Row, float | None] = {}
-    for one in relatives:
-        row, ms = space.encode(dict(_values_of(one.candidate.source))), one.evaluation.kernel_ms
-        if row is not None and one.evaluation.verdict not in UNTOLD:
-            found[row] = None if ms is None else math.log(ms)
-    return Seen(list(found), list(found.values()))
+    rows = [(space.encode(dict(_values_of(one.candidate.source))), one.evaluation) for one in several]
+    return {row: found.kernel_ms for row, found in rows if row is not None and found.verdict not in UNTOLD}
 
 
 def _drawn(space: Space, taken: set[Row], count: int, random: Random) -> list[Row]:

@@ -52,6 +52,16 @@ def test_programs_that_differ_only_in_tunables_are_relatives_on_the_same_island(
     assert relatives(built, 0) == [0, 1]
 
 
+def test_other_islands_twins_come_apart_the_latest_in_the_order_told(family, make):
+    built = family({0: ()}, source="constexpr int TILE = 8;  // tune: 8 16\n")
+    for number in range(1, 5):
+        text = f"constexpr int TILE = {number};  // tune: 8 16\n"
+        built.add(make.evaluated(number, 1.0, island=number % 2, source=text))
+    assert [one.candidate.number for one in built.elsewhere("run00000-000000", 9)] == [1, 3]
+    assert [one.candidate.number for one in built.elsewhere("run00000-000001", 2)] == [2, 4]
+    assert relatives(built, 0) == [0, 2, 4]
+
+
 def test_a_limit_is_kept_and_shared_between_the_kinds(family):
     chain = {number: (number - 1,) if number else () for number in range(50)}
     built = family(chain | {number: (25,) for number in range(50, 90)})

@@ -106,6 +106,24 @@ def test_a_rule_that_fails_most_configurations_is_learnt_on_the_way_to_the_optim
     assert failed < 0.6 * sum(needed), f"{failed} of {sum(needed)} failed; at random 0.77 of them"
 
 
+def test_what_fails_on_other_islands_is_not_tried_again_and_their_times_are_not_followed(ticket, evaluated):
+    """Other islands measured much: their failures are heeded, their best is not simply taken."""
+    other = [set_values(RULED, {"A": str(a), "B": str(b), "C": "8"}) for a in range(1, 9) for b in range(1, 9)]
+    elsewhere = tuple(evaluated(source, 100 + number, ruled(source)) for number, source in enumerate(other))
+    failed = {True: 0, False: 0}
+    for seed in range(4):
+        for is_told in failed:
+            history = [evaluated(RULED, 0, ruled(RULED))]
+            while len(history) < 12:
+                asked = ticket(history[0], f"{seed}:{len(history)}", lineage=history)
+                asked = replace(asked, elsewhere=elsewhere if is_told else ())
+                proposal = Tune().propose(asked)
+                assert "64 measurements" not in proposal.rationale
+                history.append(evaluated(proposal.source, len(history), ruled(proposal.source), "tune"))
+            failed[is_told] += sum(not one.evaluation.is_correct for one in history)
+    assert failed[True] < 0.7 * failed[False], failed
+
+
 def test_tickets_asked_before_the_last_one_is_told_get_different_proposals(ticket, evaluated):
     history = [evaluated(RULED, 0, ruled(RULED))]
     for number in range(1, 12):

@@ -1,0 +1,167 @@
+"""Questions to a store that lists and pages ask, answered by SQL and not by reading a whole history.
+
+Who is the elite is a fold over a run's record all the same (`record`): the same as bouts.recorded, but it reads of the
+told candidates only the speedup, and of those that can still matter the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fitness.evaluation import Evaluation
+from islands.bouts import BOUT, Record, record_of
+from islands.candidate import DUPLICATE_OF, Evaluated
+from islands.codec import decode
+from islands.duels import Throne
+from islands.lease import BEAT_EVERY_S, Owner, this_place
+from islands.records import TOLD, TOTALS, evaluated_of
+from islands.run import Run
+
+if TYPE_CHECKING:
+    from islands.store import Store
+
+SILENT_S = 4 * BEAT_EVERY_S
+"""A living owner whose heartbeat is older than this hangs, or its disk does."""
+
+SPEEDUPS = """
+    SELECT tellings.position, evaluations.speedup FROM evaluations INDEXED BY evaluations_by_speedup
+    CROSS JOIN tellings ON tellings.evaluation_id = evaluations.id
+    WHERE evaluations.speedup IS NOT NULL AND tellings.run_id = ? ORDER BY tellings.position
+"""
+
+BEFORE = f"""
+    SELECT 1 FROM evaluations JOIN tellings ON tellings.evaluation_id = evaluations.id
+    WHERE evaluations.source_sha256 = ? AND evaluations.speedup IS NOT NULL
+        AND json_extract(evaluations.document, '$.features.{DUPLICATE_OF}') IS NULL
+        AND tellings.run_id = ? AND tellings.position < ? LIMIT 1
+"""
+
+LAST_PART = """
+    SELECT kind, at, CASE kind WHEN 'stopped' THEN fields ELSE '{}' END AS fields FROM events
+    WHERE run_id = ? AND kind IN ('started', 'stopped') ORDER BY id DESC LIMIT 1
+"""
+
+HOLDER = "SELECT pid, process_started, place, host, token, beat_at FROM leases WHERE run_id = ?"
+
+LAST_TOLD = "SELECT told_at FROM tellings WHERE run_id = ? ORDER BY position DESC LIMIT 1"
+
+TIMES = """
+    SELECT opened_at, closed_at, added_at, told_at, coalesce(usage, '{}') AS usage FROM candidates
+    LEFT JOIN attempts ON attempts.run_id = candidates.run_id AND attempts.number = candidates.number
+    LEFT JOIN outcomes ON outcomes.run_id = candidates.run_id AND outcomes.number = candidates.number
+    LEFT JOIN tellings ON tellings.candidate_id = candidates.id WHERE candidates.id = ?
+"""
+
+LINE = """
+    WITH RECURSIVE line (id, depth) AS (
+        SELECT :id, 0
+        UNION ALL SELECT parent_id, depth + 1 FROM line JOIN parents ON candidate_id = line.id AND position = 0
+        LIMIT 10000)
+    SELECT id FROM line ORDER BY depth DESC
+"""
+
+ENDED = {"budget": "done", "exhausted": "done", "interrupted": "stopped"}
+"""Status by why a run's last part stopped; any other reason is a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether somebody works on a run, and how its last part ended."""
+
+    status: str
+    """`alive`; `silent`: its owner lives but its heartbeat is old; `done`, `stopped` by a person, `failed`; `dead`: its
+    process is gone without a word."""
+    since: str
+    """When its last part began or ended, UTC; the run's own start where it never did either."""
+    reason: str = ""
+    """Why it stopped, in a sentence."""
+    owner: Owner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When a candidate was asked for, proposed, recorded and told, UTC; None where it was not."""
+
+    opened_at: str | None
+    closed_at: str | None
+    added_at: str
+    told_at: str | None
+    usage: dict[str, Any]
+    """What its attempt cost."""
+
+
+def record(store: Store, run_id: str) -> Record:
+    """The record of a run (bouts.recorded), from its speedups and the few candidates that can matter."""
+    again: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in store._rows("SELECT fields FROM events WHERE run_id = ? AND kind = ? ORDER BY id", [run_id, BOUT]):
+        fields = decode(row["fields"])
+        again[fields["after"]].append(fields)
+    throne, estimates = Throne(0), dict[str, Evaluation]()
+
+    def retell(after: int) -> None:
+        for fields in again.pop(after, ()):
+            (known,) = store.told_of([fields["candidate"]])
+            found = Evaluated(known.candidate, Evaluation.from_json(fields["evaluation"]))
+            amended = throne.retell(found, after)
+            estimates[amended.evaluation.source_sha256] = amended.evaluation
+
+    bound, due = 0.0, min(again, default=-1)
+    for row in store._rows(SPEEDUPS, [run_id]):
+        position = row["position"]
+        while 0 <= due <= position:
+            retell(due)
+            bound, due = throne.overlooked_below(), min(again, default=-1)
+        if row["speedup"] >= bound and (evaluated := _first_told(store, run_id, position)) is not None:
+            throne.tell(evaluated, position)
+            bound = throne.overlooked_below()
+    for after in sorted(again):
+        retell(after)
+    return record_of(throne, estimates)
+
+
+def _first_told(store: Store, run_id: str, position: int) -> Evaluated | None:
+    """What was told at a place of the history; None where the run was told the same program before."""
+    place = [run_id, position]
+    evaluated = evaluated_of(store._rows(f"{TOLD} WHERE tellings.run_id = ? AND tellings.position = ?", place)[0])
+    return None if store._rows(BEFORE, [evaluated.evaluation.source_sha256, *place]) else evaluated
+
+
+def health(store: Store, run: Run, now_s: float | None = None) -> Health:
+    """Whether somebody works on the run; `now_s` in seconds since the epoch."""
+    now_s = time.time() if now_s is None else now_s
+    parts, holders = store._rows(LAST_PART, [run.id]), store._rows(HOLDER, [run.id])
+    part = parts[0] if parts else {"kind": "started", "at": run.started_at, "fields": "{}"}
+    owner = Owner(**holders[0]) if holders else None
+    if owner is not None and owner.lives(now_s, this_place()):
+        return Health("alive" if now_s - owner.beat_at < SILENT_S else "silent", part["at"], owner=owner)
+    if part["kind"] == "started":
+        return Health("dead", part["at"], "its process ended without a word; the same command goes on", owner)
+    fields = decode(part["fields"])
+    return Health(ENDED.get(fields["stop"], "failed"), part["at"], fields["reason"])
+
+
+def last_told_at(store: Store, run_id: str) -> str | None:
+    """When the run was told its newest evaluation, UTC; None before the first."""
+    rows = store._rows(LAST_TOLD, [run_id])
+    return rows[0]["told_at"] if rows else None
+
+
+def totals(store: Store, run_id: str) -> dict[str, Any]:
+    """`candidates`, `measured`, `prompt_tokens`, `completion_tokens` and `cost_usd` of a run."""
+    return store._rows(TOTALS, {"run": run_id})[0]
+
+
+def times_of(store: Store, candidate_id: str) -> Times | None:
+    """When what happened to the candidate; None when it is unknown."""
+    rows = store._rows(TIMES, [candidate_id])
+    return Times(**{**rows[0], "usage": decode(rows[0]["usage"])}) if rows else None
+
+
+def lineage(store: Store, candidate_id: str) -> list[Evaluated]:
+    """The candidate's told ancestors through first parents, oldest first, itself last."""
+    ids = [row["id"] for row in store._rows(LINE, {"id": candidate_id})]
+    told = {one.candidate.id: one for one in store.told_of(ids)}
+    return [told[one] for one in ids if one in told]
