@@ -33,10 +33,10 @@ SPEEDUPS = """
 """
 
 BEFORE = f"""
-    SELECT 1 FROM evaluations JOIN tellings ON tellings.evaluation_id = evaluations.id
-    WHERE evaluations.source_sha256 = ? AND evaluations.speedup IS NOT NULL
+    SELECT 1 FROM evaluations CROSS JOIN tellings ON tellings.evaluation_id = evaluations.id
+    WHERE evaluations.source_sha256 = ? AND +evaluations.speedup IS NOT NULL
         AND json_extract(evaluations.document, '$.features.{DUPLICATE_OF}') IS NULL
-        AND tellings.run_id = ? AND tellings.position < ? LIMIT 1
+        AND +tellings.run_id = ? AND +tellings.position < ? LIMIT 1
 """
 
 LAST_PART = """

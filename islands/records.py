@@ -63,14 +63,19 @@ TOLD = f"""
 """
 
 TOP = f"""
-    {TOLD} WHERE evaluations.speedup IS NOT NULL
-      AND (:problem IS NULL
-        OR evaluations.problem_sha256 IN (SELECT problem_sha256 FROM runs WHERE problem_id = :problem))
-      AND NOT EXISTS (
-        SELECT 1 FROM tellings AS earlier
-        WHERE earlier.evaluation_id = tellings.evaluation_id AND earlier.rowid < tellings.rowid)
-    ORDER BY evaluations.speedup DESC, tellings.rowid LIMIT :limit
+    {TOLD} WHERE tellings.rowid IN (
+        SELECT tellings.rowid FROM evaluations INDEXED BY evaluations_by_speedup
+        CROSS JOIN tellings ON tellings.evaluation_id = evaluations.id
+        WHERE evaluations.speedup IS NOT NULL
+          AND (:problem IS NULL
+            OR evaluations.problem_sha256 IN (SELECT problem_sha256 FROM runs WHERE problem_id = :problem))
+          AND NOT EXISTS (
+            SELECT 1 FROM tellings AS earlier
+            WHERE earlier.evaluation_id = tellings.evaluation_id AND earlier.rowid < tellings.rowid)
+        ORDER BY evaluations.speedup DESC, tellings.rowid LIMIT :limit)
+    ORDER BY evaluations.speedup DESC, tellings.rowid
 """
+"""The inner SELECT walks an index and reads no document; the outer one reads the few that it found."""
 
 TOLD_AT = "SELECT told_at FROM tellings WHERE run_id = :run ORDER BY position"
 

@@ -5,8 +5,11 @@ A run's best is its elite by the record of its duels (islands/bouts.py), never t
 
 from __future__ import annotations
 
-from islands.bouts import ELITE, elite_of, standings
+from collections.abc import Iterator
+
+from islands.bouts import ELITE, standings
 from islands.candidate import Evaluated
+from islands.queries import lineage, record
 from islands.store import Store
 
 
@@ -15,9 +18,23 @@ def standing(store: Store, run_id: str) -> list[Evaluated]:
     return standings(store.history(run_id), store.events(run_id))
 
 
+def stream(store: Store, run_id: str) -> Iterator[Evaluated]:
+    """The same as it is read: a page in memory at a time."""
+    known = record(store, run_id)
+    return map(known.of, store.stream(run_id))
+
+
 def best_of(store: Store, run_id: str) -> Evaluated | None:
     """The elite of a run; None while no candidate is correct."""
-    return elite_of(store.history(run_id), store.events(run_id))
+    known = record(store, run_id)
+    elite = store.evaluated(known.elite_id) if known.elite_id else None
+    return known.of(elite) if elite is not None else None
+
+
+def line_of(store: Store, run_id: str, candidate_id: str) -> list[Evaluated]:
+    """A candidate's told ancestors through first parents, oldest first, itself last, with what counts of them now."""
+    known = record(store, run_id)
+    return [known.of(one) for one in lineage(store, candidate_id)]
 
 
 def is_elite(evaluated: Evaluated) -> bool:
@@ -32,13 +49,16 @@ def top(store: Store, problem_id: str | None, limit: int) -> list[Evaluated]:
     """
     runs = store.runs()
     wanted = {run.problem_sha256 for run in runs if problem_id in (None, run.problem_id)}
-    standings_of = [standing(store, run.id) for run in runs if run.problem_sha256 in wanted]
-    known = {one.candidate.id: one for told in standings_of for one in told if one.evaluation.is_correct}
-    elites = [one for one in known.values() if is_elite(one)]
+    records = {run.id: record(store, run.id) for run in runs if run.problem_sha256 in wanted}
+    elites = [records[_run_id(one)].of(one) for one in store.told_of([known.elite_id for known in records.values()])]
     found = store.top(problem_id, limit + len(elites))
-    others = [known[one.candidate.id] for one in found if one.candidate.id in known]
-    others = [one for one in others if not is_elite(one)]
+    others = [records[_run_id(one)].of(one) for one in found]
+    others = [one for one in others if one.evaluation.is_correct and not is_elite(one)]
     return [*sorted(elites, key=_slowness), *sorted(others, key=_slowness)][:limit]
+
+
+def _run_id(evaluated: Evaluated) -> str:
+    return evaluated.candidate.id.rpartition("-")[0]
 
 
 def _slowness(evaluated: Evaluated) -> float:
