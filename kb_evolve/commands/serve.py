@@ -1,0 +1,68 @@
+"""`kb-evolve serve`: the runs of a database, live, in a browser."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from kb_evolve.commands.shared import db_option
+
+if TYPE_CHECKING:
+    from kb_evolve.dashboard.guard import Access
+
+NEEDED = ("uvicorn", "starlette", "sse_starlette", "jinja2", "markupsafe", "anyio", "h11")
+
+
+@click.command(epilog="Example: kb-evolve serve --db night.db --open")
+@db_option
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="H", help="Address to listen on.")
+@click.option(
+    "--port",
+    default=8764,
+    show_default=True,
+    metavar="P",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 takes any free one.",
+)
+@click.option("--token", "with_token", is_flag=True, help="Ask for a token on loopback, too.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Another host name to answer to, as a proxy's.")
+@click.option("--open", "open_it", is_flag=True, help="Open it in the browser of this machine.")
+def serve(db: str, host: str, port: int, with_token: bool, names: tuple[str, ...], open_it: bool) -> None:
+    """Show the runs of a database in a browser, live, until Ctrl-C.
+
+    The database is only read. Other machines reach it only with --host, and then need the token that is printed once.
+    """
+    try:
+        from kb_evolve.dashboard import server
+    except ImportError as error:
+        missing(error)
+    try:
+        server.serve(db, host, port, with_token, names, lambda address, access: _told(address, access, db, open_it))
+    except server.ServeError as error:
+        click.echo(f"kb-evolve: {error}", err=True)
+        sys.exit(3)
+    except ImportError as error:
+        missing(error)
+
+
+def missing(error: ImportError) -> None:
+    """Says which extra holds the package, and ends; other packages' errors go on."""
+    if (error.name or "").partition(".")[0] not in NEEDED:
+        raise error
+    click.echo(
+        f"kb-evolve: serve needs the packages of the dashboard ({error}): pip install 'kb-evolve[serve]'", err=True
+    )
+    sys.exit(3)
+
+
+def _told(address: str, access: Access, db: str, open_it: bool) -> None:
+    """Prints where it is, once the port is open; the token stands in no other place."""
+    whole = f"{address}?token={access.token}" if access.token else address
+    click.echo(f"{db} is shown at {whole} (Ctrl-C ends it)")
+    if access.token:
+        click.echo("Whoever has this address can read everything in the database; it is not encrypted on its way.")
+    sys.stdout.flush()
+    if open_it and click.launch(whole) != 0:
+        click.echo("No browser could be opened here: open the address above.", err=True)

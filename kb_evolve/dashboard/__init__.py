@@ -1,0 +1,1 @@
+"""`kb-evolve serve`: what a database holds, live, in a browser; it only reads."""

@@ -1,0 +1,170 @@
+"""The dashboard as an ASGI application: addresses, answers, live updates."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from sse_starlette import EventSourceResponse
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from islands.browsing import State, Wish
+from islands.store import Store, StoreError
+from kb_evolve.dashboard import metrics, views
+from kb_evolve.dashboard.guard import Access, App, Guard
+from kb_evolve.dashboard.pages import STATIC, rendered
+from kb_evolve.dashboard.watch import Watch, Watches
+
+LOOK_EVERY_S = 1.0
+"""How often an open page's stream asks the database whether something was added (some microseconds each)."""
+
+LEAST_PAUSE_S = 2.0
+"""Between two updates of an open page."""
+
+TITLES = {401: "A token, please", 404: "Not here", 405: "Only reading", 421: "Another name", 503: "Not now"}
+
+
+def create_app(store: Store, access: Access) -> App:
+    """The application on an open, read-only store."""
+    pages = Pages(store)
+    routes = [
+        Route("/", pages.home),
+        Route("/runs/{run}", pages.run),
+        Route("/runs/{run}/candidates", pages.candidates),
+        Route("/candidates/{id}", pages.candidate),
+        Route("/candidates/{id}/source", pages.source),
+        Route("/compare", pages.compare),
+        Route("/compare/runs", pages.compare_runs),
+        Route("/metrics", pages.metrics),
+        Route("/live", pages.live),
+        Mount("/static", StaticFiles(directory=STATIC), name="static"),
+    ]
+    handlers: dict[Any, Callable[..., Any]] = {
+        views.Missing: lambda request, error: refusal(404, str(error)),
+        StoreError: lambda request, error: refusal(503, str(error)),
+        404: lambda request, error: refusal(404, f"There is no page {request.url.path}."),
+    }
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    return Guard(app, access, refusal)  # type: ignore[arg-type]
+
+
+def refusal(status: int, text: str) -> Response:
+    """A page that says why there is no other."""
+    return HTMLResponse(
+        rendered("refusal.html", live="", status=status, title=TITLES[status], text=text), status_code=status
+    )
+
+
+class Pages:
+    """The answers; all but `live` run in threads, since they wait for the database."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.watches = Watches(store)
+
+    def home(self, request: Request) -> Response:
+        return HTMLResponse(rendered("home.html", db=self.store.path.name, live="/live", **views.home(self.watches)))
+
+    def run(self, request: Request) -> Response:
+        watch = self._watch(request)
+        context = views.run_page(self.store, watch)
+        return HTMLResponse(rendered("run.html", live=f"/live?run={watch.run.id}", **context))
+
+    def candidates(self, request: Request) -> Response:
+        watch = self._watch(request)
+        wish = wish_of(request)
+        page = _whole(request.query_params.get("page", ""), least=1) or 1
+        context = views.candidates_page(self.store, watch, wish, page)
+        query = [(name, value) for name, value in request.query_params.multi_items() if name != "page" and value]
+        live = f"/live?run={watch.run.id}" if page == 1 and not wish.text else ""
+        return HTMLResponse(rendered("candidates.html", live=live, query=query, **context))
+
+    def candidate(self, request: Request) -> Response:
+        return HTMLResponse(
+            rendered("candidate.html", live="", **views.candidate_page(self.watches, request.path_params["id"]))
+        )
+
+    def source(self, request: Request) -> Response:
+        """The exact source as a file to keep; browsers do not show it."""
+        candidate = views.find_candidate(self.store, request.path_params["id"])
+        name = f'attachment; filename="{candidate.id}.py"'
+        return PlainTextResponse(candidate.source.encode(), headers={"content-disposition": name})
+
+    def compare(self, request: Request) -> Response:
+        chosen = [value.strip() for value in request.query_params.getlist("id") if value.strip()]
+        if len(chosen) != 2:
+            return HTMLResponse(rendered("choose.html", live="", what="candidates", chosen=chosen, runs=[]))
+        return HTMLResponse(rendered("compare.html", live="", **views.compare_page(self.watches, *chosen)))
+
+    def compare_runs(self, request: Request) -> Response:
+        chosen = [value for value in request.query_params.getlist("run") if value]
+        if len(chosen) != 2:
+            runs = [watch.run for watch in self.watches.all()]
+            return HTMLResponse(rendered("choose.html", live="", what="runs", chosen=chosen, runs=runs))
+        return HTMLResponse(rendered("compare_runs.html", live="", **views.compare_runs_page(self.watches, *chosen)))
+
+    def metrics(self, request: Request) -> Response:
+        text = metrics.exposition(self.watches, datetime.datetime.now(datetime.UTC))
+        return PlainTextResponse(text.encode(), headers={"content-type": metrics.MEDIA_TYPE})
+
+    async def live(self, request: Request) -> Response:
+        """A stream of `changed` events: what the page shows is worth asking for again."""
+        name = request.query_params.get("run")
+        watches = self.watches.all() if name is None else [await run_in_threadpool(self._found, name)]
+        return EventSourceResponse(self._changes(watches if name else None))
+
+    async def _changes(self, watches: list[Watch] | None) -> AsyncIterator[dict[str, str]]:
+        """One event for now, then one for each change, not more often than reading the news costs little."""
+        last: object = None
+        while True:
+            chosen = watches if watches is not None else await run_in_threadpool(self.watches.all)
+            state = await run_in_threadpool(self._state, chosen)
+            if state == last:
+                await asyncio.sleep(LOOK_EVERY_S)
+                continue
+            last = state
+            told = sum(told for _, told, *_ in state)
+            running = sum(is_running for *_, is_running in state)
+            yield {"event": "changed", "data": json.dumps({"told": told, "running": running})}
+            await asyncio.sleep(max([LEAST_PAUSE_S, *(watch.pause_s for watch in chosen)]))
+
+    def _state(self, watches: list[Watch]) -> list[tuple[str, int, State, bool]]:
+        found = []
+        for watch in watches:
+            state = self.store.state(watch.run.id)
+            found.append((watch.run.id, state.told, state, self.store.is_running(watch.run.id)))
+        return found
+
+    def _watch(self, request: Request) -> Watch:
+        return self._found(request.path_params["run"])
+
+    def _found(self, name: str) -> Watch:
+        watch = self.watches.find(name)
+        if watch is None:
+            raise views.Missing(views.no_run(self.store, name))
+        return watch
+
+
+def wish_of(request: Request) -> Wish:
+    """Which candidates the address asks for."""
+    values = request.query_params
+    return Wish(
+        verdict=values.get("verdict", ""),
+        mutator=values.get("operator", ""),
+        island=_whole(values.get("island", ""), least=0),
+        text=values.get("q", "").strip()[:200],
+        fastest=values.get("order") == "fastest",
+    )
+
+
+def _whole(text: str, least: int) -> int | None:
+    """The whole number, at most a million; None for anything else."""
+    return min(int(text), 1_000_000) if text.isascii() and text.isdigit() and int(text[:9]) >= least else None

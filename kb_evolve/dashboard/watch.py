@@ -1,0 +1,168 @@
+"""Runs as they grow: what was added is read once, and the figures follow from all of it.
+
+Candidates are kept without their sources and evaluations without their logs, about 1 KB each, so that the folds of
+kb_evolve/report/series.py give here what they give the report.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from islands.bouts import ELITE, FALLEN, standings
+from islands.browsing import State
+from islands.candidate import Evaluated
+from islands.run import Attempt, Event, Run
+from islands.store import Store
+from kb_evolve.budget import earlier_seconds
+from kb_evolve.dashboard.tallies import Tally, tallies
+from kb_evolve.report import series
+from kb_evolve.report.warnings import warnings
+
+IDLE = 60
+"""So many times as long as reading the news took, none is read again: a busy dashboard uses 1/60 of one core."""
+
+LONGEST_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A run at one moment; `history` has the estimates that count now, the elite and the fallen are marked."""
+
+    run: Run
+    state: State
+    history: Sequence[Evaluated]
+    attempts: Sequence[Attempt]
+    events: Sequence[Event]
+    best: Evaluated | None
+    points: Sequence[series.Point]
+    corners: Sequence[series.Point]
+    islands: Mapping[int, Sequence[series.Point]]
+    stages: Sequence[series.Stage]
+    operators: Sequence[Tally]
+    reasons: Sequence[series.Reason]
+    members: Mapping[int, int]
+    """Candidates told, by island."""
+    warnings: Sequence[str]
+    wall_s: float
+    places: Mapping[str, int]
+    """Position in the history by candidate id."""
+
+    def find(self, candidate_id: str) -> Evaluated | None:
+        """That candidate, if it was told."""
+        place = self.places.get(candidate_id)
+        return None if place is None else self.history[place]
+
+    def lineage(self, candidate_id: str) -> list[Evaluated]:
+        """From the seed to that candidate through each one's first parent; parents of other runs are not followed."""
+        chain: list[Evaluated] = []
+        current = self.find(candidate_id)
+        while current is not None and len(chain) <= len(self.history):
+            chain.append(current)
+            parents = current.candidate.parent_ids
+            current = self.find(parents[0]) if parents else None
+        return chain[::-1]
+
+
+@dataclass(slots=True)
+class _Record:
+    """What was read of a run so far."""
+
+    told: list[Evaluated] = field(default_factory=list)
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    opened: int = 0
+    closed: int = 0
+    event: int = 0
+
+    def read(self, store: Store, run_id: str) -> None:
+        """Adds what is new, candidates first: a fresh measurement's place in the history is then always known."""
+        self.told += store.summaries(run_id, len(self.told))
+        self.opened, opened = store.opened_since(run_id, self.opened)
+        self.closed, closed = store.closed_since(run_id, self.closed)
+        self.attempts.update((attempt.number, attempt) for attempt in (*opened, *closed))
+        self.event, events = store.events_since(run_id, self.event)
+        self.events += events
+
+
+class Watch:
+    """One run, read on whenever somebody looks and enough time has passed; safe for several threads."""
+
+    def __init__(self, store: Store, run: Run) -> None:
+        self.run = run
+        self.pause_s = 0.0
+        """How long news are not read after they were."""
+        self._store = store
+        self._record = _Record()
+        self._overview: Overview | None = None
+        self._read_at = 0.0
+        self._lock = threading.Lock()
+
+    def overview(self) -> Overview:
+        """The run as it is now, or as it was at most `pause_s` ago."""
+        with self._lock:
+            began = time.monotonic()
+            if self._overview is not None and began - self._read_at < self.pause_s:
+                return self._overview
+            state = self._store.state(self.run.id)
+            if self._overview is None or state != self._overview.state:
+                self._record.read(self._store, self.run.id)
+                self._overview = _overview(self.run, state, self._record)
+            self._read_at = time.monotonic()
+            self.pause_s = min(IDLE * (self._read_at - began), LONGEST_PAUSE_S)
+            return self._overview
+
+
+class Watches:
+    """The runs of a store, those that start later included."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._watches: dict[str, Watch] = {}
+        self._lock = threading.Lock()
+
+    def all(self) -> list[Watch]:
+        """One for each run, the newest first."""
+        return [self._of(run) for run in reversed(self.store.runs())]
+
+    def find(self, name_or_id: str) -> Watch | None:
+        """That of the run; None when there is no such run."""
+        run = self.store.find_run(name_or_id)
+        return self._of(run) if run else None
+
+    def _of(self, run: Run) -> Watch:
+        with self._lock:
+            return self._watches.setdefault(run.id, Watch(self.store, run))
+
+
+def _overview(run: Run, state: State, record: _Record) -> Overview:
+    attempts = [record.attempts[number] for number in sorted(record.attempts)]
+    history = standings(record.told, record.events)
+    points = series.correct_points(history)
+    return Overview(
+        run=run,
+        state=state,
+        history=history,
+        attempts=attempts,
+        events=tuple(record.events),
+        best=next((each for each in history if ELITE in each.evaluation.features), None),
+        points=points,
+        corners=series.best_so_far(points),
+        islands=series.island_curves(history),
+        stages=series.funnel(history, attempts),
+        operators=tallies(history, attempts),
+        reasons=series.failure_reasons(history, attempts),
+        members=Counter(each.candidate.island for each in history),
+        warnings=warnings(run.config, history),
+        wall_s=earlier_seconds(record.events, attempts),
+        places={each.candidate.id: place for place, each in enumerate(history)},
+    )
+
+
+def standing_of(evaluated: Evaluated) -> str:
+    """`elite`, `dethroned: why`, or nothing."""
+    features = evaluated.evaluation.features
+    return "elite" if ELITE in features else f"dethroned: {features[FALLEN]}" if FALLEN in features else ""
