@@ -89,6 +89,8 @@ def add_commands() -> None:
         outputs,
         problems,
         run,
+        serve,
+        verify,
     )
 
     for command in (
@@ -103,8 +105,10 @@ def add_commands() -> None:
         conversations.tell,
         mcp.mcp,
         outputs.report,
+        serve.serve,
         outputs.export,
-        imports.import_database,
+        verify.verify,
+        imports.import_path,
         database.database,
         doctor.doctor,
     ):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ from kb_evolve.judging import Bench, check_judge, open_workbench
 from kb_evolve.live import Progress
 from kb_evolve.loop import Loop, Parts, StopReason
 from kb_evolve.models import Models, check_models, names_of, open_models, split_names
+from kb_evolve.notify import check_notify, open_notifier
+from kb_evolve.progress import progress_of
 from kb_evolve.seeding.gather import gather
 from kb_evolve.seeding.seed import Gathered
 from kb_evolve.seeding.told import Seeded, is_seeded, seeded
@@ -30,6 +34,8 @@ from kb_evolve.targets import check_searchable, settle
 from mutators import registry
 from mutators.choose import Chooser, ChooserConfig
 from problems.problem import Problem
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +73,14 @@ class Search:
         config: str | Path | None = None,
         workbench: Bench | None = None,
         show: Callable[[Progress], None] | None = None,
+        only_seeds: bool = False,
         **options: Any,
     ) -> None:
         """Options are the configuration's keys: `evaluations=60`, `backend="cpp"`, `run="night"`.
 
-        `workbench` stands in for the real one, such as `fitness.replay.Replay`; the caller closes it. Raises
-        ConfigError for an option that does not exist or cannot be used.
+        `workbench` stands in for the real one, such as `fitness.replay.Replay`; the caller closes it. With `only_seeds`
+        the first kernels are judged and nothing is proposed. Raises ConfigError for an option that does not exist or
+        cannot be used.
         """
         layers = [read_toml(config)] if config is not None else []
         ref = problem.id if isinstance(problem, Problem) else problem
@@ -83,6 +91,9 @@ class Search:
         self._problem = problem if isinstance(problem, Problem) else None
         self._workbench = workbench
         self.show = show or _show_nothing
+        self.warn: Callable[[str], None] = log.warning
+        """Told what a person should know and no error is."""
+        self._only_seeds = only_seeds
 
     def run(self) -> Outcome:
         """Searches, or goes on with the stored run of that name, until a limit or a signal stops it.
@@ -105,9 +116,19 @@ class Search:
                 if models is not None:
                     stack.callback(models.close)
                 parts = self._parts(run, problem, config, store, workbench, pools, stop, models)
-                loop = Loop(parts)
+                loop = Loop(dataclasses.replace(parts, show=self._watched(stack, config, run)))
                 end, reason = _drive(loop, first_kernel(problem, config, models=models is not None), gathered)
                 return _outcome(loop, end, reason, models.ledger.summary() if models else None)
+
+    def _watched(self, stack: contextlib.ExitStack, config: Config, run: Run) -> Callable[[Progress], None]:
+        """What is told where the run stands: the display, and whom the configuration names."""
+        notifier = stack.enter_context(open_notifier(config, run, self.warn))
+
+        def show(progress: Progress) -> None:
+            self.show(progress)
+            notifier(progress)
+
+        return show
 
     def _check(self, problem: Problem) -> None:
         """Raises what is wrong with the request before anything is opened or written."""
@@ -116,6 +137,7 @@ class Search:
             check_searchable(settle(self.config).run)
         first_kernel(problem, self.config, models=bool(names_of(self.config)))
         check_models(self.config)
+        check_notify(self.config)
         if not names_of(self.config):
             open_chooser(self.config)
 
@@ -165,7 +187,7 @@ class Search:
             workbench=workbench,
             pools=pools,
             budget=Budget(
-                config.budget,
+                dataclasses.replace(config.budget, attempts=0) if self._only_seeds else config.budget,
                 evaluations=store.counts(run.id).measured,
                 earlier_s=earlier_seconds(store.events(run.id), store.attempts(run.id)),
             ),
@@ -176,6 +198,7 @@ class Search:
             seeders=models.seeders if models else (),
             insights=models.insights if models else None,
             paid_out=models.paid_out if models else str,
+            usd=(lambda: models.ledger.spent_usd) if models else _no_usd,
         )
 
 
@@ -214,10 +237,10 @@ def _drive(loop: Loop, source: str | None, gathered: Gathered | None) -> tuple[S
 
 def _record_stop(loop: Loop, stop: str, reason: str) -> None:
     """The `stopped` event; its digest is what a replay of the history must give."""
-    loop.parts.show(loop.progress())
     best = loop.population.best()
     fields = {"stop": stop, "reason": reason, "best": best.candidate.id if best else None}
     loop.store.add_event(loop.run.id, "stopped", {**fields, "digest": loop.population.digest()})
+    loop.parts.show(progress_of(loop, stop, reason))
 
 
 def _outcome(loop: Loop, end: StopReason, reason: str, spent: dict[str, Any] | None) -> Outcome:
@@ -254,6 +277,10 @@ def lineage_of(evaluated: Evaluated | None, history: Sequence[Evaluated]) -> tup
 def _unaudited(_: Problem) -> Audited:
     """The audit of a problem that is searched on somebody else's workbench: its code may not be runnable."""
     return Audited()
+
+
+def _no_usd() -> None:
+    """What models cost where none is asked."""
 
 
 def _show_nothing(_: Progress) -> None:

@@ -9,61 +9,143 @@ import click
 from kb_evolve.commands.shared import db_option, emit_json, json_option
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from islands.run import Run
     from islands.store import Store
 
 
-FORMATS = ("kernelbench", "replies")
+FORMATS = ("kernelbench", "bundle", "markdown", "replies")
 
 
 @click.command(epilog="Example: kb-evolve report rmsnorm-cpp-cpu-fp32 --out report")
-@click.argument("run", metavar="RUN")
-@click.option("--out", required=True, metavar="DIR", help="Folder for plots and index.html; created.")
+@click.argument("runs", nargs=-1, metavar="RUN...")
+@click.option("--all", "is_all", is_flag=True, help="All runs of the database.")
+@click.option("--out", required=True, metavar="DIR", help="Folder for figures and index.html; created.")
+@click.option(
+    "--baselines",
+    multiple=True,
+    metavar="FILE",
+    help="What `kb-evolve baseline REF... --json` printed: with several runs, compare with these too.",
+)
 @db_option
 @json_option
-def report(run: str, out: str, db: str, as_json: bool) -> None:
-    """Write plots (PNG, SVG) and one self-contained index.html of a run."""
-    from islands.store import open_store
-    from kb_evolve.report.build import write_report
-    from kb_evolve.standing import standing
+def report(runs: tuple[str, ...], is_all: bool, out: str, baselines: tuple[str, ...], db: str, as_json: bool) -> None:
+    """Write figures (PNG and SVG, light and dark) and one self-contained index.html.
 
+    Of one run: its progress, islands, lineage, trade-offs, operators and environment. Of several, or with --all: the
+    share of problems that are p times faster (fast_p), geometric means and a table.
+    """
+    from islands.store import open_store
+    from kb_evolve.config import ConfigError
+
+    if bool(runs) == is_all:
+        raise ConfigError("name the runs to report on, or give --all for every run of the database, not both")
     with open_store(db, read_only=True) as store:
-        found = find_run(store, run)
-        paths = write_report(found, standing(store, found.id), store.attempts(found.id), store.events(found.id), out)
+        found = [find_run(store, run) for run in runs] or store.runs()
+        if not found:
+            raise ConfigError(f"{store.path} holds no run yet: start one with `kb-evolve run`")
+        if len(found) == 1 and not is_all:
+            paths = _report_one(store, found[0], out)
+        else:
+            paths = _report_several(store, found, out, baselines)
     if as_json:
-        emit_json({"run": found.name, "paths": {name: str(path) for name, path in paths.items()}})
+        named = {"run": found[0].name} if len(found) == 1 else {"runs": [run.name for run in found]}
+        emit_json({**named, "paths": {name: str(path) for name, path in paths.items()}})
         return
     for path in paths.values():
         click.echo(path)
 
 
-@click.command(epilog="Example: kb-evolve export rmsnorm-cpp-cpu-fp32 --format kernelbench --out export")
+CONTROLS_SHOWN = 8
+"""Most control arms that a run is set against."""
+
+
+def _report_one(store: Store, run: Run, out: str) -> dict[str, Path]:
+    """The page of a run, with the latest control arms that the database has for it."""
+    from kb_evolve.report.build import write_report
+    from kb_evolve.report.operators import is_comparable, is_control
+    from kb_evolve.report.record import read_record
+
+    controls = [other for other in store.runs() if is_control(other) and is_comparable(run, other)]
+    records = [read_record(store, other) for other in controls[-CONTROLS_SHOWN:]]
+    return write_report(read_record(store, run), out, records)
+
+
+def _report_several(store: Store, runs: list[Run], out: str, baselines: tuple[str, ...]) -> dict[str, Path]:
+    from kb_evolve.report.overview import write_overview
+    from kb_evolve.report.suite import best_entries, entry_of, read_baselines
+    from kb_evolve.report.warnings import warnings
+    from kb_evolve.standing import standing
+
+    known = read_baselines(baselines)
+    entries, notes = [], {}
+    for run in runs:
+        history = standing(store, run.id)
+        entries.append(entry_of(run, history, known))
+        notes[run.name] = warnings(run.config, history)
+    return write_overview(best_entries(entries), notes, out)
+
+
+@click.command(epilog="Example: kb-evolve export rmsnorm-cpp-cpu-fp32 --format bundle --out rmsnorm-bundle")
 @click.argument("run", metavar="RUN")
-@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="Layout of the files.")
-@click.option("--out", required=True, metavar="DIR", help="Folder to write to; created.")
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What to write.")
+@click.option("--out", metavar="PATH", help="Folder to write to, created; for markdown a file, else standard output.")
 @click.option("--level", type=int, metavar="N", help="KernelBench level in file names; the problem's own by default.")
 @click.option("--problem-id", type=int, metavar="N", help="KernelBench problem number; the problem's own by default.")
 @db_option
 @json_option
-def export(run: str, form: str, out: str, level: int | None, problem_id: int | None, db: str, as_json: bool) -> None:
-    """Write the run's best kernels as files that run with torch alone (kernelbench), or what its models answered, for
-    `kb-evolve run --replay` (replies)."""
-    from islands.store import open_store
-    from kb_evolve.export.kernelbench import export_run
-    from kb_evolve.export.replies import export_replies
-    from kb_evolve.standing import standing
+def export(
+    run: str, form: str, out: str | None, level: int | None, problem_id: int | None, db: str, as_json: bool
+) -> None:
+    """Write a run's best kernels for others.
 
+    kernelbench: files in KernelBench's layout that run with torch alone. bundle: the elite with its lineage, prompts,
+    evaluations and checksums, for `kb-evolve verify` elsewhere. markdown: a summary for an issue or a pull request.
+    replies: what its models answered, for `kb-evolve run --replay`.
+    """
+    from islands.store import open_store
+    from kb_evolve.config import ConfigError
+
+    if form != "kernelbench" and (level is not None or problem_id is not None):
+        raise ConfigError(f"--level and --problem-id are for --format kernelbench, not for {form}: leave them out")
+    if out is None and form != "markdown":
+        raise ConfigError(f"--format {form} needs --out DIR, the folder to write to")
     with open_store(db, read_only=True) as store:
         found = find_run(store, run)
-        if form == "replies":
-            paths = [export_replies(store.turns(found.id), out)]
-        else:
-            paths = export_run(found, standing(store, found.id), out, level, problem_id)
+        if form == "markdown":
+            _echo_markdown(found, store, out, as_json)
+            return
+        paths = _write_files(found, store, form, str(out), (level, problem_id))
     if as_json:
         emit_json({"run": found.name, "format": form, "paths": [str(path) for path in paths]})
         return
     for path in paths:
         click.echo(path)
+
+
+def _write_files(run: Run, store: Store, form: str, out: str, numbers: tuple[int | None, int | None]) -> list[Path]:
+    from kb_evolve.export.bundle import export_bundle
+    from kb_evolve.export.kernelbench import export_run
+    from kb_evolve.export.replies import export_replies
+    from kb_evolve.standing import standing
+
+    if form == "bundle":
+        return export_bundle(store, run, out)
+    if form == "replies":
+        return [export_replies(store.turns(run.id), out)]
+    return export_run(run, standing(store, run.id), out, *numbers)
+
+
+def _echo_markdown(run: Run, store: Store, out: str | None, as_json: bool) -> None:
+    from kb_evolve.export.markdown import export_markdown
+    from kb_evolve.standing import standing
+
+    text = export_markdown(run, standing(store, run.id), out)
+    if as_json:
+        emit_json({"run": run.name, "format": "markdown", "paths": [out] if out else [], "text": text})
+    else:
+        click.echo(out or text.rstrip("\n"))
 
 
 def find_run(store: Store, name_or_id: str) -> Run:

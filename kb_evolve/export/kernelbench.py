@@ -15,6 +15,7 @@ from kb_evolve.config import ConfigError
 from kb_evolve.export.portable import portable
 from kb_evolve.report import series
 
+PROVENANCE = "provenance.json"
 SAMPLES = 8
 """Kernels that are exported at most."""
 
@@ -47,23 +48,28 @@ def export_run(
         raise ExportError(f"level and problem must be 0 or more, found {level} and {problem_id}")
     winners = samples(history)
     if not winners:
-        verified = sum(each.evaluation.verdict is Verdict.VERIFIED for each in history)
-        untimed = f" ({verified} verified, but never timed)" if verified else ""
-        raise ExportError(
-            f"run {run.name!r} has no correct candidate among {len(history)} evaluated{untimed}, so there is "
-            "nothing to export; resume the run or see its report for the reasons"
-        )
+        raise ExportError(no_elite(run, history))
     folder = Path(out_dir) / "runs" / folder_name(run.name)
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"level_{level}_problem_{problem_id}_sample_{n}_kernel.py" for n in range(len(winners))]
     contents = {name: kernel_text(each) for name, each in zip(names, winners, strict=True)}
     contents["eval_results.json"] = _json(eval_results(run, winners, problem_id), indent=4)
     contents["generation_config.yaml"] = _generation_config(run, level, problem_id, len(winners))
-    contents["provenance.json"] = _json(provenance(run, winners, contents), indent=2)
+    contents[PROVENANCE] = _json(provenance(run, winners, contents), indent=2)
     contents["reference.py"] = run.problem_source
     contents["check.py"] = (Path(__file__).parent / "carried" / "check.py").read_text(encoding="utf-8")
     _remove_stale(folder, level, problem_id, names)
     return [_write(folder / name, text) for name, text in contents.items()]
+
+
+def no_elite(run: Run, history: Sequence[Evaluated]) -> str:
+    """Why there is nothing to export, in a sentence."""
+    verified = sum(each.evaluation.verdict is Verdict.VERIFIED for each in history)
+    untimed = f" ({verified} verified, but never timed)" if verified else ""
+    return (
+        f"run {run.name!r} has no correct candidate among {len(history)} evaluated{untimed}, so there is "
+        "nothing to export; resume the run or see its report for the reasons"
+    )
 
 
 def kernelbench_numbers(problem: str) -> tuple[int, int]:
@@ -101,6 +107,7 @@ def provenance(run: Run, winners: Sequence[Evaluated], contents: dict[str, str])
 
     described = dataclasses.asdict(run)
     del described["problem_source"]
+    described["config"] = {name: value for name, value in run.config.items() if name != "prompt_secret"}
     kernels = [
         {
             "sample_id": sample_id,

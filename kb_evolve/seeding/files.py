@@ -6,11 +6,12 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kb_evolve.export.kernelbench import kernelbench_numbers
+from kb_evolve.export.kernelbench import PROVENANCE, kernelbench_numbers
+from kb_evolve.seeding.bundles import evolved_source
 from kb_evolve.seeding.seed import SOURCE_LIMIT, Gathered, Seed
 from problems.problem import Problem
 
@@ -117,7 +118,23 @@ def _kernelbench(samples: list[Path], problem: Problem) -> Gathered:
     note = (f"{others} samples are of other problems than {problem.id}",) if others else ()
     ranked = sorted((_kernelbench_rank(path), str(path), path) for path in ours)
     found = _gather([(path, {"kind": "kernelbench", "path": str(path)}) for _, _, path in ranked])
-    return Gathered(found.seeds, (*note, *found.left_out))
+    return Gathered(_as_evolved(found.seeds), (*note, *found.left_out))
+
+
+def _as_evolved(seeds: Sequence[Seed]) -> tuple[Seed, ...]:
+    """Samples that we exported, as the sources that they were made of; other tools' samples as they are."""
+    known: dict[Path, Any] = {}
+    evolved = []
+    for seed in seeds:
+        path = Path(seed.origin["path"])
+        if path.parent not in known:
+            try:
+                known[path.parent] = read_json(path.with_name(PROVENANCE))
+            except Unreadable:
+                known[path.parent] = None
+        source, origin = evolved_source(known[path.parent], path.name, seed.source)
+        evolved.append(Seed(source, seed.origin | origin))
+    return tuple(evolved)
 
 
 def _is_of(path: Path, numbers: tuple[int, int], problem: Problem) -> bool:

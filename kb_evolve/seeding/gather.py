@@ -11,6 +11,7 @@ from islands.elite import beats, fitness
 from islands.run import Run
 from islands.store import Store
 from kb_evolve.config import Config, ConfigError
+from kb_evolve.seeding.bundles import bundle_seeds, bundles_in
 from kb_evolve.seeding.files import read_seeds
 from kb_evolve.seeding.seed import Gathered, Seed, fault, words
 from kb_evolve.seeding.similar import operators, similarity
@@ -63,7 +64,8 @@ def _find(spec: str, store: Store, problem: Problem, config: Config) -> Gathered
         return _of_similar(store, problem, config)
     path, name = Path(spec).expanduser(), spec.removeprefix("run:")
     if name == spec and path.exists():
-        return read_seeds(path, problem)
+        folders = bundles_in(path)
+        return bundle_seeds(folders, problem, config.run.backend) if folders else read_seeds(path, problem)
     run = store.find_run(name)
     if run is None:
         names = ", ".join(entry.name for entry in store.runs()) or "none"

@@ -26,7 +26,7 @@ class Seed:
 
     source: str
     origin: dict[str, Any]
-    """JSON values: `kind` (run, similar, file, kernelbench or openevolve) and where it stood."""
+    """JSON values: `kind` (run, similar, file, bundle, kernelbench or openevolve) and where it stood."""
 
     @property
     def sha256(self) -> str:
@@ -73,6 +73,8 @@ def words(origin: dict[str, Any]) -> str:
                 f"from {origin['candidate']} of run {origin['run']}, whose problem {origin['problem']} shares "
                 f"{origin['similarity']:.0%} of this one's operators"
             )
+        case "bundle":
+            return f"from {origin['candidate']} of run {origin['run']}, in the bundle {origin['path']}"
         case "kernelbench":
             return f"from KernelBench's {origin['path']}"
         case "openevolve":
