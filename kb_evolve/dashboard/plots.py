@@ -162,6 +162,8 @@ def _line(frame: Frame, curve: Curve, told: int) -> Markup:
 
 def _band(frame: Frame, curve: Curve, told: int) -> Markup:
     """The 95% interval of the best so far."""
+    if not curve.points:
+        return Markup()
     ends = [*(frame.x(point.number) for point in curve.points[1:]), frame.x(told)]
     boxes = [
         Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(
