@@ -61,6 +61,11 @@ def find(ref: str, root: str | Path) -> Entry:
     )
 
 
+def numbers(root: str | Path, level: int) -> set[int]:
+    """The numbers of all problems of a level in `root`, as for `find`; ProblemError where there are none."""
+    return {entry.number for entry in _entries(Path(root).expanduser(), level)}
+
+
 def _refuse_name(ref: str, wanted: str, named: list[Entry]) -> list[Entry]:
     if not named:
         return []

@@ -15,6 +15,8 @@ from kb_evolve.config import ConfigError
 from kb_evolve.export.portable import portable
 from kb_evolve.report import series
 
+SAMPLE = re.compile(r"level_(\d{1,9})_problem_(\d{1,9})_sample_(\d{1,9})_kernel\.py")
+"""Name of a kernel's file: level, problem, sample."""
 PROVENANCE = "provenance.json"
 SAMPLES = 8
 """Kernels that are exported at most."""

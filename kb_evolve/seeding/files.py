@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kb_evolve.export.kernelbench import PROVENANCE, kernelbench_numbers
+from kb_evolve.export.kernelbench import PROVENANCE, SAMPLE, kernelbench_numbers
 from kb_evolve.seeding.bundles import evolved_source
 from kb_evolve.seeding.seed import SOURCE_LIMIT, Gathered, Seed
 from problems.problem import Problem
@@ -22,7 +22,6 @@ FILES_LIMIT = 10_000
 TOTAL_LIMIT = 512 << 20
 """Bytes of one folder that are read."""
 
-SAMPLE = re.compile(r"level_(\d{1,9})_problem_(\d{1,9})_sample_(\d{1,9})_kernel\.py")
 CHECKPOINT = re.compile(r"checkpoint_(\d{1,9})")
 
 

@@ -23,19 +23,19 @@ add_commands()
 NAME = "row_variance"
 
 
-def problem() -> Problem:
+def problem(ref: str = NAME) -> Problem:
     """A bundled problem with its first kernel; who judges it by a scripted landscape runs none of its code."""
-    return load(NAME)
+    return load(ref)
 
 
 def kb(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-def searched(db: Path, landscape: Landscape | None = None, **options: Any) -> Run:
+def searched(db: Path, landscape: Landscape | None = None, ref: str = NAME, **options: Any) -> Run:
     """A run on the scripted landscape."""
     options = {"run": "night", "evaluations": 14, **options}
-    return Search(problem(), db=str(db), workbench=Replay(landscape or Landscape()), **options).run().run
+    return Search(problem(ref), db=str(db), workbench=Replay(landscape or Landscape()), **options).run().run
 
 
 def bundle_of(db: Path, out: Path, run: str = "night") -> Path:
