@@ -266,7 +266,7 @@ def _operator(
     by_id: Mapping[str, Evaluated],
     cost_usd: float,
 ) -> Operator:
-    gains = [gain for each in judged if (gain := _clear_gain(each, by_id)) is not None]
+    gains = [gain for each in judged if (gain := clear_gain(each, by_id)) is not None]
     return Operator(
         name=name,
         asks=asks,
@@ -280,7 +280,7 @@ def _operator(
     )
 
 
-def _clear_gain(each: Evaluated, by_id: Mapping[str, Evaluated]) -> float | None:
+def clear_gain(each: Evaluated, by_id: Mapping[str, Evaluated]) -> float | None:
     """Speedup over the fastest correct parent's where the 95% interval lies above its; else None."""
     found = [by_id[parent] for parent in each.candidate.parent_ids if parent in by_id]
     parents = [parent for parent in found if parent.evaluation.is_correct]

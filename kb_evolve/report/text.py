@@ -29,6 +29,12 @@ def one_line(text: object, limit: int = 200) -> str:
     return " ".join(visible(text, limit).split())
 
 
+def plain_title(problem_id: str) -> str:
+    """The problem's id in one line; of a path, the file's name."""
+    name = problem_id.removesuffix(".py")
+    return one_line(name.rsplit("/", 1)[-1] if name != problem_id else name, 120)
+
+
 def speedup_text(speedup: float | None, interval: tuple[float, float] | None = None) -> str:
     """`1.24x [1.19, 1.30]`; a dash where there is no speedup."""
     if speedup is None:
@@ -57,6 +63,14 @@ def bytes_text(count: float | None) -> str:
     return f"{count:.0f} B" if unit == "B" else f"{_significant(count)} {unit}"
 
 
+def rate_text(per_s: float, unit: str) -> str:
+    """Decimal units: `1.98 TB/s`, `67.0 TFLOP/s`."""
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if per_s >= size:
+            return f"{_significant(per_s / size)} {prefix}{unit}"
+    return f"{_significant(per_s)} {unit}"
+
+
 def seconds_text(seconds: float | None) -> str:
     """`42 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds is None:
@@ -67,6 +81,11 @@ def seconds_text(seconds: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def time_unit(longest_s: float) -> tuple[float, str]:
+    """Seconds in the unit in which a duration of that length is best drawn, and the unit's name."""
+    return (3600.0, "h") if longest_s > 2 * 3600 else (60.0, "min") if longest_s > 120 else (1.0, "s")
 
 
 def number_text(value: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from islands.candidate import Evaluated
 from kb_evolve.annotate import ABOVE_ROOFLINE, ALARM
 from kb_evolve.report import series
+from kb_evolve.report.record import Record
 from kb_evolve.report.text import one_line, speedup_text
 
 SAFE_SANDBOXES = ("S2", "S3")
@@ -24,6 +25,25 @@ def warnings(config: Mapping[str, Any], history: series.History) -> list[str]:
     winner = series.best(history)
     found = [*_sandbox(history), *_roofline(history), *_findings(config), *_mixtures(history)]
     return found + (_winner(winner) if winner else [])
+
+
+def warnings_of(record: Record) -> list[str]:
+    """The same of a run, and what its record lacks."""
+    return warnings(record.run.config, record.history) + _unfinished(record)
+
+
+def _unfinished(record: Record) -> list[str]:
+    """What the record lacks."""
+    found = []
+    if record.trouble:
+        found.append(
+            f"Telling the history again may not give what happened: {one_line(record.trouble, 300)}. Elites, "
+            "migrations and the map of elites are as far as it goes, and as this version selects."
+        )
+    waiting = sum(attempt.outcome is None for attempt in record.attempts)
+    if waiting:
+        found.append(f"{waiting} asks have no outcome yet: the search is at work, or was ended in the middle of it.")
+    return found
 
 
 def _sandbox(history: series.History) -> list[str]:

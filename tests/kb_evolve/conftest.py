@@ -14,6 +14,7 @@ import pytest
 from problems.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(Path(__file__).parent))  # tests are no package: their helpers are found by their own, longer names
 
 SEED = '''"""Scale a vector: the naive seed."""
 import ctypes

@@ -1,79 +1,38 @@
 """The page and the figures: complete, self-contained, safe with hostile text."""
 
-import hashlib
 import itertools
 import re
 from html.parser import HTMLParser
 
 import pytest
+from report_makers import START as AT
+from report_makers import a_record, a_run, attempt, evaluated, event
 
-from fitness.evaluation import Evaluation, Verdict
-from islands.candidate import Candidate, Evaluated
-from islands.run import Attempt, Event, Run
-from kb_evolve.report import figures, series
+from islands.run import Attempt
+from kb_evolve.report import charts, figures, series
 from kb_evolve.report.build import page_context, render, write_report
-from kb_evolve.report.text import bytes_text, ms_text, one_line, seconds_text, speedup_text, visible
+from kb_evolve.report.style import DARK, dark_svg, save, styled
+from kb_evolve.report.text import bytes_text, ms_text, one_line, rate_text, seconds_text, speedup_text, visible
 
+FIGURES = (*("progress", "wall", "dollars", "islands", "cells", "pareto", "funnel", "timings", "roofline", "timeline"),)
+COSTS = {"bytes_moved": 1 << 20, "matmul_flop": 0, "pointwise_ops": 1 << 20}
+CPU = {"name": "cpu", "bytes_per_s": 1e10, "flop_per_s": {"fp32": 1e11}}
 HOSTILE = (
     "</pre></style><script>alert(1)</script><img src=https://evil.example/x onerror=alert(2)>"
     "\"'{{ 7 * 7 }} \x1b[2J\x1b]0;owned\x07 \u202egnp.exe\u2066 \u200b $\\frac{ $ \x00 & <!-- "
 )
-VOID = {"meta", "img", "br", "link", "input", "hr"}
+VOID = {"meta", "img", "source", "br", "link", "input", "hr"}
 
 
-def a_run(**fields):
-    values = {
-        "id": "abcdefgh",
-        "name": "softmax-demo",
-        "problem_id": "softmax",
-        "problem_sha256": "f" * 64,
-        "problem_source": "class Model: ...",
-        "backend": "cpp",
-        "device": "cpu",
-        "precision": "fp32",
-        "config": {"run": {"seed": 1}},
-        "seed": 1,
-        "budget": {"evaluations": 3},
-        "git_commit": "5495106",
-        "started_at": "2026-03-01T09:00:00+00:00",
-    }
-    return Run(**(values | fields))
-
-
-def evaluated(number, speedup=None, parents=(), text="fine", source=None, island=0, **fields):
-    source = source or f"int version = {number};\n"
-    times = {}
-    if speedup is not None:
-        times = {
-            "kernel_ms": 3.0 / speedup,
-            "kernel_ms_ci": (2.9 / speedup, 3.1 / speedup),
-            "reference_ms": 3.0,
-        }
-        times |= {"speedup": speedup, "speedup_ci": (0.98 * speedup, 1.02 * speedup)}
-        times |= {"peak_mem_bytes": 1 << 20, "error_ratio": 1.5, "max_abs_err": 1e-7}
-    ids = tuple(f"run-{parent:06d}" for parent in parents)
-    candidate = Candidate(
-        f"run-{number:06d}", number, island, len(parents), "cpp", source, ids, "tune", f"rationale {text}"
-    )
-    values = {
-        "verdict": Verdict.CORRECT if speedup else Verdict.COMPILE_ERROR,
-        "reason": f"reason {text}",
-        "problem": "softmax",
-        "backend": "cpp",
-        "source_sha256": hashlib.sha256(source.encode()).hexdigest(),
-        "device_name": "Some CPU",
-        "sandbox": "S2",
-    }
-    return Evaluated(candidate, Evaluation(**(values | times | fields)))
-
-
-HISTORY = [evaluated(0, 0.5), evaluated(1, None, (0,)), evaluated(2, 1.5, (0,)), evaluated(3, 2.0, (2,))]
-AT = "2026-03-01T09:00:00+00:00"
-ATTEMPTS = [Attempt("abcdefgh", 4, 0, "tune", (), AT, outcome="refused", reason="nothing to tune", closed_at=AT)]
-EVENTS = [
-    Event("abcdefgh", "started", {}, AT),
-    Event("abcdefgh", "stopped", {}, "2026-03-01T09:03:20+00:00"),
+HISTORY = [
+    evaluated(0, 0.5),
+    evaluated(1, parents=(0,)),
+    evaluated(2, 1.5, parents=(0,)),
+    evaluated(3, 2.0, parents=(2,)),
 ]
+ATTEMPTS = [attempt(4, "refused", reason="nothing to tune")]
+EVENTS = [event("started", 0), event("stopped", 200)]
+RUN = a_run(config={"costs": COSTS, "cpu": CPU})
 
 
 class Page(HTMLParser):
@@ -99,15 +58,19 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
-def page_of(tmp_path, run=None, history=HISTORY, attempts=ATTEMPTS, events=EVENTS):
-    paths = write_report(run or a_run(), history, attempts, events, tmp_path / "report")
-    return paths["index.html"].read_text(encoding="utf-8")
+def record_of(run=None, history=HISTORY, attempts=ATTEMPTS, events=EVENTS):
+    return a_record(history, run or RUN, attempts=attempts, events=events)
+
+
+def page_of(report, **parts):
+    """The page of another record with the pictures of the usual one."""
+    return render("page.html", page_context(record_of(**parts), report))
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """The files of the usual report, by name."""
-    return write_report(a_run(), HISTORY, ATTEMPTS, EVENTS, tmp_path_factory.mktemp("report") / "new" / "folder")
+    return write_report(record_of(), tmp_path_factory.mktemp("report") / "new" / "folder")
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +78,28 @@ def page(report):
     return report["index.html"].read_text(encoding="utf-8")
 
 
-def test_a_report_is_six_figures_and_a_page(report):
+def test_a_report_is_ten_figures_in_light_and_dark_and_a_page(report):
     assert set(report) == {"index.html"} | {
-        f"{name}.{kind}" for name in ("progress", "pareto", "funnel") for kind in ("png", "svg")
+        f"{name}{shade}.{kind}" for name in FIGURES for shade in ("", "-dark") for kind in ("png", "svg")
     }
     assert all(path.stat().st_size > 1_000 for path in report.values())
+
+
+def test_every_colour_of_ours_has_a_dark_form_and_nothing_else_changes(report):
+    for name in FIGURES:
+        light, dark = (report[f"{name}{shade}.svg"].read_text(encoding="utf-8") for shade in ("", "-dark"))
+        assert dark == dark_svg(light) != light
+        assert not [colour for colour in DARK if colour in dark and colour not in DARK.values()]
+        assert report[f"{name}.png"].read_bytes() != report[f"{name}-dark.png"].read_bytes()
+
+
+@pytest.mark.parametrize("name", ["progress", "cells", "timeline"])
+def test_a_dark_png_stands_on_dark_paper(report, name):
+    from PIL import Image
+
+    for shade, paper in (("", (255, 255, 255)), ("-dark", (0x14, 0x17, 0x1C))):
+        with Image.open(report[f"{name}{shade}.png"]) as picture:
+            assert picture.convert("RGB").getpixel((2, 2)) == paper
 
 
 def test_the_page_says_what_was_found(page):
@@ -147,6 +127,7 @@ def test_the_page_loads_nothing_and_runs_nothing(page):
     for tag, name, value in page.attributes:
         if name in ("src", "href", "srcset", "data", "action", "poster"):
             assert value.startswith(("data:image/svg+xml;base64,", "#")), (tag, name, value[:80])
+            assert not re.search(r",|\s", value.partition("base64,")[2]), "one picture, not a list of them"
         assert not name.startswith("on")
     assert not {"script", "iframe", "object", "embed", "link", "base", "form"} & set(page.tags)
     assert "url(" not in text and "@import" not in text
@@ -165,12 +146,12 @@ def test_headings_do_not_skip_a_level_and_tables_have_captions(page):
     assert links and links <= targets
 
 
-def test_hostile_text_is_shown_harmlessly_wherever_it_stands(tmp_path):
+def test_hostile_text_is_shown_harmlessly_wherever_it_stands(report):
     hostile = evaluated(
         9,
         3.0,
-        (3,),
-        HOSTILE,
+        parents=(3,),
+        text=HOSTILE,
         source=f"# {HOSTILE}\n",
         device_name=HOSTILE,
         baseline=HOSTILE,
@@ -178,20 +159,21 @@ def test_hostile_text_is_shown_harmlessly_wherever_it_stands(tmp_path):
         sandbox=HOSTILE,
         judge_sha256=HOSTILE,
     )
-    failed = evaluated(10, None, (3,), HOSTILE, log=HOSTILE)
-    attempts = [Attempt("abcdefgh", 11, 0, HOSTILE, (), AT, outcome="error", reason=HOSTILE)]
+    failed = evaluated(10, parents=(3,), text=HOSTILE, mutator=HOSTILE, log=HOSTILE)
+    usage = {"model": HOSTILE, "cost_usd": HOSTILE}
+    attempts = [Attempt("run", 11, 0, HOSTILE, (), AT, outcome="error", reason=HOSTILE, usage=usage, closed_at=AT)]
     run = a_run(
         name=HOSTILE,
         problem_id=HOSTILE,
         problem_source=HOSTILE,
         git_commit=HOSTILE,
-        config={HOSTILE: HOSTILE},
+        config={HOSTILE: HOSTILE, "mutators": {"policy": HOSTILE}, "findings": [HOSTILE], "costs": HOSTILE},
     )
-    text = page_of(tmp_path, run, [*HISTORY, hostile, failed], attempts)
+    text = page_of(report, run=run, history=[*HISTORY, hostile, failed], attempts=attempts)
     page = Page(text)
     assert page.open == []
     assert "script" not in page.tags
-    assert page.tags.count("img") == 3
+    assert page.tags.count("img") == len(FIGURES)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert not re.search("[\x00\x07\x1b\u202a-\u202e\u2066-\u2069\u200b]", text)
     shown = "".join(page.text)
@@ -199,20 +181,47 @@ def test_hostile_text_is_shown_harmlessly_wherever_it_stands(tmp_path):
 
 
 def test_a_huge_source_on_one_line_is_capped(report):
-    huge = evaluated(9, 3.0, (3,), "y" * 5_000_000, source="x" * 5_000_000)
-    text = render(page_context(a_run(), [*HISTORY, huge], ATTEMPTS, EVENTS, report))
-    assert len(text) < 1_000_000
+    huge = evaluated(9, 3.0, parents=(3,), text="y" * 5_000_000, source="x" * 5_000_000)
+    usual = page_of(report)
+    text = page_of(report, history=[*HISTORY, huge])
+    assert len(text) < len(usual) + 500_000
     assert "more characters" in text
 
 
-@pytest.mark.parametrize(
-    ("history", "expected"),
-    [([], "Nothing has been evaluated yet."), ([evaluated(0)], "1 evaluated: 1 compile_error.")],
-)
-def test_a_run_without_a_correct_candidate_gets_a_page_that_says_so(tmp_path, history, expected):
-    text = page_of(tmp_path, history=history, attempts=[], events=[])
-    assert "No correct candidate" in text and expected in text
-    assert Page(text).open == []
+def test_an_empty_run_gets_figures_and_a_page_that_say_so(tmp_path):
+    record = record_of(a_run(), history=[], attempts=[], events=[])
+    files = write_report(record, tmp_path / "report")
+    text = files["index.html"].read_text(encoding="utf-8")
+    assert "No correct candidate" in text and "Nothing has been evaluated yet." in text
+    assert Page(text).open == [] and len(files) == 1 + 4 * len(FIGURES)
+
+
+def test_a_run_without_a_correct_candidate_gets_a_page_that_says_so(report):
+    text = page_of(report, run=a_run(), history=[evaluated(0)], attempts=[], events=[])
+    assert "No correct candidate" in text and "1 evaluated: 1 compile_error." in text
+
+
+def test_a_record_that_ends_in_the_middle_is_reported_with_a_warning(report):
+    text = page_of(report, attempts=[*ATTEMPTS, attempt(7, None)], history=[*HISTORY, HISTORY[0]])
+    assert "1 asks have no outcome yet" in text
+    assert "Telling the history again may not give what happened" in text and "2.00x" in text
+
+
+def test_control_arms_are_shown_where_there_are_any(report):
+    control = record_of(a_run(id="other", name="plain", config={"mutators": {"policy": "uniform"}}))
+    text = " ".join(Page(render("page.html", page_context(record_of(), report, [control]))).text)
+    assert "plain" in text and "uniform (control)" in text and "No control arm" not in text
+    assert "No control arm" in page_of(report)
+
+
+def test_of_a_long_line_of_descent_the_first_the_last_and_the_largest_steps_are_shown(report):
+    history = [evaluated(0, 1.0)]
+    history += [
+        evaluated(number, 1.0 + number / 1000 + (number > 50), parents=(number - 1,)) for number in range(1, 100)
+    ]
+    text = " ".join(" ".join(Page(page_of(report, history=history)).text).split())
+    assert "Shown are the first, the last and the largest: 40 of 52." in text
+    assert "candidate 0," in text and "candidate 51," in text and "candidate 50," not in text
 
 
 def test_warnings_name_what_weakens_the_numbers(report, page):
@@ -220,7 +229,7 @@ def test_warnings_name_what_weakens_the_numbers(report, page):
     degenerate = {"trick": "zeros", "family": "own", "passes": True, "worst_abs_err": 0.0}
     harmless = {"trick": "identity", "family": "own", "passes": False, "worst_abs_err": 1.0}
     run = a_run(config={"findings": [degenerate, harmless, "something else"]})
-    text = " ".join(Page(render(page_context(run, [weak], [], [], report))).text)
+    text = " ".join(Page(page_of(report, run=run, history=[weak], attempts=[], events=[])).text)
     for expected in (
         "Sandbox level S0",
         "`zeros`, which computes nothing, passes on own inputs",
@@ -237,36 +246,47 @@ def test_warnings_name_what_weakens_the_numbers(report, page):
 
 def test_a_time_that_the_device_should_not_reach_is_warned_of_first(report):
     alarm = evaluated(7, 2.0, labels=("above-roofline",), features={"roofline_fraction": 1.13})
-    text = " ".join(Page(render(page_context(a_run(), [*HISTORY, alarm], [], [], report))).text)
+    text = " ".join(Page(page_of(report, history=[*HISTORY, alarm])).text)
     assert "1 of the results claim more than 90%" in text and "candidate 7, 113%" in text
     assert "source is labelled" not in text, "it is no label of the source"
 
 
 def test_the_same_history_draws_the_same_bytes(report, tmp_path):
-    again = write_report(a_run(), HISTORY, ATTEMPTS, EVENTS, tmp_path / "again")
-    assert {name for name in report if report[name].read_bytes() != again[name].read_bytes()} == set()
-
-
-def test_the_progress_figure_draws_the_fold_s_numbers():
-    axes = figures.progress("t", HISTORY).axes[0]
-    line = next(line for line in axes.lines if line.get_label() == "best so far")
-    corners = series.best_so_far(series.correct_points(HISTORY))
-    assert list(line.get_xdata()) == [*[corner.number for corner in corners], len(HISTORY)]
-    assert list(line.get_ydata()) == [0.5, 1.5, 2.0, 2.0]
-
-
-@pytest.mark.parametrize(("islands", "labels"), [(1, 0), (5, 5), (9, 1)])
-def test_island_curves_have_own_colours_while_there_are_enough(islands, labels):
-    history = [evaluated(number, 1.0 + number, island=number) for number in range(islands)]
-    axes = figures.progress("t", history).axes[0]
-    found = [line for line in axes.lines if "island" in str(line.get_label())]
-    assert len(found) == labels
-    assert len({line.get_color() for line in found}) == labels
+    title = f"softmax · cpp on {HISTORY[0].evaluation.device_name} · fp32"
+    with styled():
+        again = [*save(figures.progress(title, record_of()), tmp_path / "progress")]
+        again += save(charts.cells(title, record_of()), tmp_path / "cells")
+    assert [path.name for path in again if path.read_bytes() != report[path.name].read_bytes()] == []
 
 
 def test_the_funnel_figure_draws_the_fold_s_numbers():
-    axes = figures.funnel("t", HISTORY, ATTEMPTS).axes[0]
+    axes = charts.funnel("t", record_of()).axes[0]
     assert [bar.get_width() for bar in axes.patches] == [5, 4, 4, 3, 3, 3, 2]
+
+
+def test_the_pareto_figure_draws_every_correct_candidate_and_rings_the_front():
+    dots, rings = charts.pareto("t", HISTORY).axes[0].collections
+    places = [(each.evaluation.kernel_ms, 1.0) for each in HISTORY if each.evaluation.is_correct]
+    assert [tuple(place) for place in dots.get_offsets().tolist()] == places
+    assert list(dots.get_array()) == [1.5] * 3
+    front = [(each.evaluation.kernel_ms, 1.0) for each in series.pareto_front(HISTORY)]
+    assert [tuple(place) for place in rings.get_offsets().tolist()] == front
+
+
+def test_a_figure_without_numbers_says_why():
+    with styled():
+        nothing = a_record([], a_run())
+        drawn = [figures.progress("t", nothing), figures.dollars("t", record_of()), charts.roofline("t", nothing)]
+        drawn += [charts.roofline("t", record_of(a_run())), charts.cells("t", nothing), charts.timeline("t", nothing)]
+    said = [figure.axes[0].texts[-1].get_text() for figure in drawn]
+    assert said == [
+        "nothing evaluated yet",
+        "no money was spent on models",
+        "no correct candidate yet",
+        "what the problem computes was not traced",
+        "no cell is occupied",
+        "nothing evaluated yet",
+    ]
 
 
 def test_visible_text_spells_out_what_would_not_be_seen():
@@ -286,4 +306,5 @@ def test_numbers_are_written_with_their_units():
     ]
     assert [ms_text(value) for value in (0.0123, 1.5, 2500.0)] == ["12.3 us", "1.50 ms", "2.50 s"]
     assert [bytes_text(value) for value in (0, 1536, 3 << 30)] == ["0 B", "1.50 KiB", "3.00 GiB"]
+    assert [rate_text(value, "B/s") for value in (5, 1.5e9, 4.8e12)] == ["5.00 B/s", "1.50 GB/s", "4.80 TB/s"]
     assert [seconds_text(value) for value in (42, 200, 7500)] == ["42 s", "3 min 20 s", "2 h 5 min"]
