@@ -141,6 +141,24 @@ class JudgeConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NotifyConfig:
+    """What is told of a new best and of the end; see docs/notifications.md."""
+
+    command: str = ""
+    """Program and arguments (`--notify-command`), run without a shell, the message as JSON on its standard input."""
+    url: str = ""
+    """Address (`--notify-url`) that the message is posted to as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackingConfig:
+    """Where the run's curves are drawn besides our own report; see docs/notifications.md."""
+
+    track: tuple[str, ...] = ()
+    """`tensorboard:DIR` or `mlflow:URI`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything that decides what a run does."""
 
@@ -150,10 +168,16 @@ class Config:
     mutators: MutatorsConfig = MutatorsConfig()
     models: ModelsConfig = ModelsConfig()
     judge: JudgeConfig = JudgeConfig()
+    notify: NotifyConfig = NotifyConfig()
+    tracking: TrackingConfig = TrackingConfig()
 
     def to_layer(self) -> Layer:
-        """Plain JSON values, as stored with the run."""
-        return dataclasses.asdict(self)
+        """Plain JSON values, as stored with the run; sections that may hold secrets lack."""
+        return {section: values for section, values in dataclasses.asdict(self).items() if section not in UNSTORED}
+
+
+UNSTORED = ("notify", "tracking")
+"""Sections that no database holds: their addresses and commands may hold secrets, and change nothing of the search."""
 
 
 SECTIONS: dict[str, Any] = {
@@ -163,10 +187,12 @@ SECTIONS: dict[str, Any] = {
     "mutators": MutatorsConfig,
     "models": ModelsConfig,
     "judge": JudgeConfig,
+    "notify": NotifyConfig,
+    "tracking": TrackingConfig,
 }
 
 
-ALIASES = {"run": "name", "mutators": "use"}
+ALIASES = {"run": "name", "mutators": "use", "notify_command": "command", "notify_url": "url"}
 """Flags whose name says more than the key does outside its section."""
 
 

@@ -35,6 +35,18 @@ class Progress:
     queued: int = 0
     """Builds and measurements that wait for a thread or for the device."""
     stopping: bool = False
+    device: str = ""
+    at_work: tuple[tuple[str, str], ...] = ()
+    """(`building` or `measuring`, candidate's id) of what is at work now."""
+    island_count: int = 0
+    failed: Evaluated | None = None
+    """The newest candidate that is not correct; of those told since this process began."""
+    usd: float | None = None
+    """What models cost so far; None where none is asked."""
+    stop: str = ""
+    """Why the run ended, as one word; empty while it goes on."""
+    reason: str = ""
+    """The same in a sentence."""
 
 
 class Display(Protocol):
@@ -48,6 +60,10 @@ class Display(Protocol):
 
     def __call__(self, progress: Progress) -> None:
         """Shows `progress`, or not: called many times a second."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Prints a line beside what is shown; from any thread."""
         ...
 
 
@@ -73,6 +89,9 @@ class LineDisplay:
 
     def __exit__(self, *_: object) -> None:
         self._stream.flush()
+
+    def say(self, text: str) -> None:
+        print(f"kb-evolve: {text}", file=self._stream, flush=True)
 
     def __call__(self, progress: Progress) -> None:
         best_id = progress.best.candidate.id if progress.best else ""
@@ -123,6 +142,9 @@ class LiveDisplay:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+
+    def say(self, text: str) -> None:
+        self._console.print(f"kb-evolve: {text}", markup=False, highlight=False)
 
     def __call__(self, progress: Progress) -> None:
         best_id = progress.best.candidate.id if progress.best else ""

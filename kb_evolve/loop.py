@@ -32,6 +32,7 @@ from kb_evolve.judging import Bench, evaluation_key, make_job
 from kb_evolve.known import BINARY, Known
 from kb_evolve.live import Progress
 from kb_evolve.pipeline import Pipeline, Work
+from kb_evolve.progress import progress_of
 from kb_evolve.seeding.seed import ORIGIN, Gathered, candidates
 from kb_evolve.seeding.told import why_no_kernel
 from kb_evolve.stop import Stop
@@ -82,6 +83,8 @@ class Parts:
     """Lessons for models; None where none is asked."""
     paid_out: Callable[[], str] = str
     """Why models may be asked no more, in words; empty while they may."""
+    usd: Callable[[], float | None] = lambda: None
+    """What models cost so far; None where none is asked."""
 
 
 class Loop:
@@ -105,6 +108,8 @@ class Loop:
         """Whether there is no first kernel but those that are given as seeds or written by models."""
         self.first: Evaluated | None = None
         """The first correct one that was told before this process resumed the run."""
+        self.failed: Evaluated | None = None
+        """The newest one that is not correct."""
         self.barren = 0
 
     def resume(self) -> None:
@@ -369,6 +374,7 @@ class Loop:
                 self.parts.insights.tell(evaluated, parent)
         self.known.add_told(evaluated.candidate, evaluated.evaluation)
         self.verdicts[str(evaluated.evaluation.verdict)] += 1
+        self.failed = self.failed if evaluated.evaluation.is_correct else evaluated
 
     def _key(self, candidate: Candidate) -> tuple[str, ...]:
         return evaluation_key(self._job(candidate), self.run.problem_sha256)
@@ -380,21 +386,4 @@ class Loop:
 
     def progress(self) -> Progress:
         """Where the run stands."""
-        building, measuring, queued = self.pipeline.running()
-        return Progress(
-            run=self.run.name,
-            problem=self.run.problem_id,
-            evaluations=self.budget.evaluations,
-            attempts=self.budget.attempts,
-            elapsed_s=self.budget.elapsed_s,
-            evaluations_limit=self.budget.limits.evaluations,
-            eta_s=self.budget.eta_s(),
-            best=self.population.best(),
-            islands={island.number: island.best for island in self.population.islands() if island.best},
-            verdicts=self.verdicts,
-            thinking=len(self.asking.thinking),
-            building=building,
-            measuring=measuring,
-            queued=queued,
-            stopping=self.parts.stop.requested,
-        )
+        return progress_of(self)

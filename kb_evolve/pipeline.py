@@ -80,6 +80,11 @@ class Pipeline:
         measuring = sum(future.running() for future in self.measuring)
         return building, measuring, len(self.futures) - building - measuring
 
+    def at_work(self) -> list[tuple[str, Work]]:
+        """What is being built and measured now, not what waits for a thread."""
+        stages = (("measuring", self.measuring), ("building", self.building))
+        return [(name, work) for name, stage in stages for future, work in stage.items() if future.running()]
+
     def works(self) -> list[Work]:
         """What is in flight, in no order."""
         return [*self.building.values(), *self.measuring.values()]

@@ -13,7 +13,7 @@ from typing import Any
 from islands.run import Run, new_run_id, utc_now
 from islands.store import Store
 from kb_evolve.annotate import costs_of
-from kb_evolve.config import SECTIONS, Config, ConfigError, Layer, check_resumable, merge, resolve
+from kb_evolve.config import SECTIONS, UNSTORED, Config, ConfigError, Layer, check_resumable, merge, resolve
 from kb_evolve.judging import read_kernel
 from kb_evolve.targets import settle
 from problems.problem import Problem, ProblemError
@@ -85,7 +85,7 @@ def stored_costs(run: Run) -> Costs | None:
 def last_config(store: Store, run: Run) -> Layer:
     """The configuration that the run's last part went by."""
     started = [event for event in store.events(run.id) if event.kind == "started"]
-    created = {section: run.config[section] for section in SECTIONS}
+    created = {section: run.config[section] for section in SECTIONS if section not in UNSTORED}
     return merge(created, started[-1].fields["config"] if started else {})
 
 

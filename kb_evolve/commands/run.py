@@ -57,6 +57,23 @@ if TYPE_CHECKING:
 @click.option("--in-order", is_flag=True, default=None, help="Tell results in ticket order: repeatable, slower.")
 @click.option("--builders", type=int, metavar="N", help="Builds at once: 2 (default).")
 @click.option("--allow-fast-math", is_flag=True, default=None, help="Let candidates use -ffast-math.")
+@click.option(
+    "--notify-command",
+    metavar="COMMAND",
+    help="Run this at each new best and at the end, a JSON message on its standard input; see docs/notifications.md.",
+)
+@click.option(
+    "--notify-url",
+    metavar="URL",
+    envvar="KB_EVOLVE_NOTIFY_URL",
+    help="Post the same message to this address (Slack and Discord take it); better set as KB_EVOLVE_NOTIFY_URL.",
+)
+@click.option(
+    "--track",
+    multiple=True,
+    metavar="WHERE",
+    help="Write curves to tensorboard:DIR or mlflow:URI as well; repeatable.",
+)
 @click.option("--config", metavar="FILE.toml", help="Configuration; flags override its keys of the same names.")
 @json_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
@@ -70,7 +87,7 @@ def run(refs: tuple[str, ...], config: str | None, as_json: bool, quiet: bool, *
     from kb_evolve.config import ConfigError
 
     flags["mutators"], flags["model"] = flags["mutators"] or None, flags["model"] or None
-    flags["seeds"] = flags["seeds"] or None
+    flags["seeds"], flags["track"] = flags["seeds"] or None, flags["track"] or None
     flags["settings"] = with_prices(config, flags.pop("price"))
     if len(refs) > 1 and flags["run"]:
         raise ConfigError(f"--run {flags['run']} names one run, but {len(refs)} problems were given: leave one out")
@@ -100,9 +117,10 @@ def search_one(ref: str, config: str | None, options: dict[str, Any], quiet: boo
     if not search.config.run.problem:
         raise ConfigError("no problem was named: give a REF (`kb-evolve problems list`) or [run] problem in --config")
     if quiet:
+        search.warn = lambda text: click.echo(f"kb-evolve: {text}", err=True)
         return search.run()
     with open_display(sys.stderr) as display:
-        search.show = display
+        search.show, search.warn = display, display.say
         return search.run()
 
 
