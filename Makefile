@@ -25,11 +25,21 @@ demo: $(VENV)/.ready
 	$(BIN)/kb-evolve export demo --db $(DEMO)/kb_evolve.db --format kernelbench --out $(DEMO)/export
 	@echo; echo "Report: $(DEMO)/report/index.html   Kernel: $(DEMO)/export   Database: $(DEMO)/kb_evolve.db"
 
-test: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -m 'not slow and not gpu'
+# Rooms whose tests time nothing share the CPUs; the others have them to themselves.
+TOGETHER := tests/islands tests/mutators tests/problems
+ALONE := $(filter-out $(TOGETHER),$(wildcard tests/*))
 
-test-all: $(VENV)/.ready
+test: $(VENV)/.ready $(VENV)/.browser
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu' $(TOGETHER)
+	$(BIN)/python -m pytest -q -m 'not slow and not gpu' $(ALONE)
+
+test-all: $(VENV)/.ready $(VENV)/.browser
 	$(BIN)/python -m pytest -q -m 'not gpu'
+
+# The browser tests need Chromium; without it, and without the right to install it, they are skipped.
+$(VENV)/.browser: $(VENV)/.ready
+	@command -v chromium >/dev/null || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium; } >/dev/null 2>&1 || echo "make: no Chromium, so the browser tests are skipped (Debian, Ubuntu: sudo apt-get install chromium)"
+	@touch $@
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
