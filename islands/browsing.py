@@ -12,7 +12,7 @@ from fitness.evaluation import Evaluation, Verdict
 from islands.candidate import Candidate, Digests, Evaluated
 from islands.codec import decode
 from islands.lease import this_place
-from islands.records import attempt_of
+from islands.records import TOTALS, attempt_of
 from islands.run import Attempt, Event
 from islands.turns import Turns
 
@@ -48,6 +48,8 @@ STATE = """
         (SELECT count(*) FROM outcomes WHERE run_id = :run) AS closed,
         coalesce((SELECT max(id) FROM events WHERE run_id = :run), 0) AS event
 """
+
+TOLD = "SELECT coalesce(max(position) + 1, 0) AS told FROM tellings WHERE run_id = ?"
 
 OPENED = """
     SELECT rowid AS place, run_id, number, island, mutator, parent_ids, opened_at, NULL AS outcome, '' AS reason,
@@ -100,13 +102,18 @@ class Browsing(Turns):
         def _holder(self, run_id: str) -> Owner | None: ...
 
     def state(self, run_id: str) -> State:
-        """How far the run's record has come; costs microseconds."""
+        """How far the run's record has come; costs microseconds, and a millisecond for 100,000 attempts."""
         return State(**self._rows(STATE, {"run": run_id})[0])
 
     def is_running(self, run_id: str) -> bool:
         """Whether a living process owns the run."""
         holder = self._holder(run_id)
         return holder is not None and holder.lives(time.time(), this_place())
+
+    def paid(self, run_id: str) -> tuple[int, float]:
+        """Evaluations that the run paid for, and what its models cost in USD."""
+        row = self._rows(TOTALS, {"run": run_id})[0]
+        return row["measured"], row["cost_usd"]
 
     def last_told_at(self, run_id: str) -> str | None:
         """When the newest evaluation was told (UTC, ISO 8601); None before the first."""
@@ -148,10 +155,13 @@ class Browsing(Turns):
         values |= {"run": run_id, "limit": limit, "skip": skip, "below": 0}
         if wish.is_all:  # positions have no gaps: no row need be read to be skipped
             clauses.append("tellings.position < :below")
-            values |= {"skip": 0, "below": self.state(run_id).told - skip}
+            values |= {"skip": 0, "below": self._told(run_id) - skip}
         where = " AND ".join(["tellings.run_id = :run", *clauses])
         rows = self._rows(f"SELECT {SUMMARY} {source} WHERE {where} ORDER BY {order} LIMIT :limit OFFSET :skip", values)
         return [_summary(row) for row in rows]
+
+    def _told(self, run_id: str) -> int:
+        return int(self._rows(TOLD, [run_id])[0]["told"])
 
     def children_of(self, candidate_id: str, limit: int = 50) -> list[str]:
         """Ids of the candidates that were made from it, by id."""

@@ -25,7 +25,7 @@ def encode(value: Any) -> str:
 
 def decode(text: str) -> Any:
     """The value that `encode` wrote; tuples come back as lists."""
-    return json.loads(text, object_hook=_float_or_object)
+    return _DECODER.decode(text)
 
 
 def _named(value: Any) -> Any:
@@ -42,6 +42,9 @@ def _float_or_object(value: dict[str, Any]) -> Any:
     if len(value) == 1 and value.get(NON_FINITE) in ("nan", "inf", "-inf"):
         return float(value[NON_FINITE])
     return value
+
+
+_DECODER = json.JSONDecoder(object_hook=_float_or_object)
 
 
 def plain(text: str) -> str:

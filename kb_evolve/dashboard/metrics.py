@@ -9,9 +9,8 @@ import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from islands.run import Run
 from islands.store import Store
-from kb_evolve.dashboard.watch import Watches
+from kb_evolve.dashboard.watch import Overview, Watches
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -38,23 +37,21 @@ FAMILIES = {
 
 def exposition(watches: Watches, now: datetime.datetime) -> str:
     """All metrics of all runs."""
-    samples = [sample for watch in watches.all() for sample in _samples(watches, watch.run, now)]
+    samples = [sample for watch in watches.all() for sample in _samples(watches.store, watch.overview(), now)]
     return "".join(_family(name, kind, text, samples) for name, (kind, text) in FAMILIES.items())
 
 
-def _samples(watches: Watches, run: Run, now: datetime.datetime) -> Iterator[Sample]:
-    store: Store = watches.store
+def _samples(store: Store, overview: Overview, now: datetime.datetime) -> Iterator[Sample]:
+    run = overview.run
     labels = (("run", run.name), ("problem", run.problem_id), ("backend", run.backend), ("device", run.device))
-    counts = store.counts(run.id)
-    yield Sample("kb_evolve_evaluations_total", labels, counts.measured)
-    for verdict, count in counts.verdicts.items():
+    yield Sample("kb_evolve_evaluations_total", labels, overview.measured)
+    for verdict, count in overview.verdicts.items():
         yield Sample("kb_evolve_verdicts_total", (*labels, ("verdict", verdict)), count)
-    for outcome, count in counts.attempts.items():
+    for outcome, count in overview.outcomes.items():
         yield Sample("kb_evolve_attempts_total", (*labels, ("outcome", outcome)), count)
-    yield Sample("kb_evolve_cost_usd_total", labels, counts.cost_usd)
+    yield Sample("kb_evolve_cost_usd_total", labels, overview.cost_usd)
     yield Sample("kb_evolve_run_active", labels, int(store.is_running(run.id)))
-    watch = watches.find(run.id)
-    best = watch.overview().best if watch else None
+    best = overview.best
     if best is not None and best.evaluation.speedup is not None:
         yield Sample("kb_evolve_best_speedup", labels, best.evaluation.speedup)
     told_at = store.last_told_at(run.id)

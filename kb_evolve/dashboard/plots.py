@@ -15,7 +15,7 @@ from kb_evolve.report.series import Point
 
 WIDTH, HEIGHT = 760, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 34
-DOTS = 1_500
+DOTS = 800
 """Dots that one plot draws at most; of more, each column keeps its extremes."""
 CURVES = 6
 """Curves with colours of their own, as the style sheet has."""
@@ -143,12 +143,11 @@ def _axes(frame: Frame) -> Markup:
 
 
 def _dot(frame: Frame, point: Point) -> Markup:
-    return Markup('<circle class="dot" data-id="{}" cx="{}" cy="{}" r="3"><title>{}</title></circle>').format(
-        point.candidate_id,
-        frame.x(point.number),
-        frame.y(point.speedup),
-        f"{point.candidate_id}: {point.speedup:.3g}x, evaluation {point.number}, island {point.island}",
-    )
+    """One of many: put together without Markup's own formatting, which takes 20 times as long."""
+    name = escape(point.candidate_id)
+    title = f"{name}: {point.speedup:.3g}x, evaluation {point.number}, island {point.island}"
+    place = f'cx="{frame.x(point.number)}" cy="{frame.y(point.speedup)}"'
+    return Markup(f'<circle class="dot" data-id="{name}" {place} r="3"><title>{title}</title></circle>')
 
 
 def _line(frame: Frame, curve: Curve, told: int) -> Markup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fitness.evaluation import Evaluation, Verdict
@@ -21,6 +21,7 @@ from kb_evolve.report.text import bytes_text, ms_text, number_text, seconds_text
 PAGE = 50
 """Candidates on one page of the list."""
 LATEST = 8
+RIGHT = (Verdict.CORRECT, Verdict.VERIFIED)
 STAGES_TEXT = {"faster": "faster than the baseline", "ran": "ran to the end"}
 
 
@@ -45,7 +46,7 @@ def run_card(store: Store, overview: Overview) -> dict[str, Any]:
         "run": run,
         "is_running": store.is_running(run.id),
         "told": len(overview.history),
-        "correct": sum(each.evaluation.verdict in (Verdict.CORRECT, Verdict.VERIFIED) for each in overview.history),
+        "correct": sum(overview.verdicts.get(verdict, 0) for verdict in RIGHT),
         "best": overview.best,
         "device": device_of(overview),
         "ago": ago(store.last_told_at(run.id)),
@@ -58,12 +59,11 @@ def run_page(store: Store, watch: Watch) -> dict[str, Any]:
     overview = watch.overview()
     run, told = overview.run, len(overview.history)
     curves = plots.island_curves(overview.islands)
-    counts = store.counts(run.id)
     return {
         **run_card(store, overview),
         "title": problem_title(run),
         "warnings": overview.warnings,
-        "tiles": _tiles(overview, counts.cost_usd),
+        "tiles": _tiles(overview),
         "plot": plots.progress(
             f"{progress_sentence(overview)} {len(overview.points)} correct candidates.",
             overview.points,
@@ -157,7 +157,7 @@ def compare_runs_page(watches: Watches, one: str, other: str) -> dict[str, Any]:
         if watch is None:
             raise Missing(no_run(watches.store, name))
         overviews.append(watch.overview())
-    facts = [dict(_run_facts(watches.store, overview)) for overview in overviews]
+    facts = [dict(_run_facts(overview)) for overview in overviews]
     told = max(len(overview.history) for overview in overviews)
     curves = [
         plots.Curve(overview.run.name, overview.corners, style)
@@ -247,7 +247,7 @@ def evaluation_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if not value.startswith("–")]
 
 
-def _tiles(overview: Overview, cost_usd: float) -> list[tuple[str, str]]:
+def _tiles(overview: Overview) -> list[tuple[str, str]]:
     best = overview.best.evaluation if overview.best else None
     told = len(overview.history)
     rate = f"{told / overview.wall_s * 3600:,.0f} / h" if overview.wall_s > 60 else "–"
@@ -257,7 +257,7 @@ def _tiles(overview: Overview, cost_usd: float) -> list[tuple[str, str]]:
         ("Baseline time", ms_text(best.reference_ms if best else None)),
         ("Wall time", seconds_text(overview.wall_s)),
         ("Pace", rate),
-        ("Models' cost", f"${cost_usd:,.2f}" if cost_usd else "–"),
+        ("Models' cost", f"${overview.cost_usd:,.2f}" if overview.cost_usd else "–"),
     ]
 
 
@@ -299,10 +299,8 @@ def _problem(watches: Watches, candidate: Candidate) -> str:
     return watch.run.problem_sha256 if watch else candidate.id
 
 
-def _run_facts(store: Store, overview: Overview) -> Sequence[tuple[str, str]]:
-    counts = store.counts(overview.run.id)
+def _run_facts(overview: Overview) -> Sequence[tuple[str, str]]:
     best = overview.best.evaluation if overview.best else None
-    verdicts: Mapping[str, int] = counts.verdicts
     run = overview.run
     return [
         ("Problem", problem_title(run)),
@@ -311,11 +309,11 @@ def _run_facts(store: Store, overview: Overview) -> Sequence[tuple[str, str]]:
         ("Best speedup", speedup_text(best.speedup, best.speedup_ci) if best else "–"),
         ("Best kernel time", ms_text(best.kernel_ms if best else None)),
         ("Evaluations", f"{len(overview.history):,}"),
-        ("Asked", f"{counts.attempts and sum(counts.attempts.values()):,}" if counts.attempts else "0"),
-        ("Correct", f"{verdicts.get('correct', 0):,}"),
+        ("Asked", f"{sum(overview.outcomes.values()):,}"),
+        ("Correct", f"{overview.verdicts.get('correct', 0):,}"),
         ("Islands", f"{len(overview.members)}"),
         ("Wall time", seconds_text(overview.wall_s)),
-        ("Models' cost", f"${counts.cost_usd:,.2f}" if counts.cost_usd else "–"),
+        ("Models' cost", f"${overview.cost_usd:,.2f}" if overview.cost_usd else "–"),
         ("Seed", str(run.seed)),
         ("Started", run.started_at),
     ]

@@ -48,6 +48,12 @@ class Overview:
     """Candidates told, by island."""
     warnings: Sequence[str]
     wall_s: float
+    measured: int
+    """Evaluations that the run paid for."""
+    cost_usd: float
+    verdicts: Mapping[str, int]
+    outcomes: Mapping[str, int]
+    """Attempts by how they ended; `open`: in flight."""
     places: Mapping[str, int]
     """Position in the history by candidate id."""
 
@@ -110,7 +116,7 @@ class Watch:
             state = self._store.state(self.run.id)
             if self._overview is None or state != self._overview.state:
                 self._record.read(self._store, self.run.id)
-                self._overview = _overview(self.run, state, self._record)
+                self._overview = _overview(self.run, state, self._record, self._store.paid(self.run.id))
             self._read_at = time.monotonic()
             self.pause_s = min(IDLE * (self._read_at - began), LONGEST_PAUSE_S)
             return self._overview
@@ -138,7 +144,7 @@ class Watches:
             return self._watches.setdefault(run.id, Watch(self.store, run))
 
 
-def _overview(run: Run, state: State, record: _Record) -> Overview:
+def _overview(run: Run, state: State, record: _Record, paid: tuple[int, float]) -> Overview:
     attempts = [record.attempts[number] for number in sorted(record.attempts)]
     history = standings(record.told, record.events)
     points = series.correct_points(history)
@@ -155,6 +161,10 @@ def _overview(run: Run, state: State, record: _Record) -> Overview:
         stages=series.funnel(history, attempts),
         operators=tallies(history, attempts),
         reasons=series.failure_reasons(history, attempts),
+        measured=paid[0],
+        cost_usd=paid[1],
+        verdicts=Counter(str(each.evaluation.verdict) for each in history),
+        outcomes=Counter(attempt.outcome or "open" for attempt in attempts),
         members=Counter(each.candidate.island for each in history),
         warnings=warnings(run.config, history),
         wall_s=earlier_seconds(record.events, attempts),
