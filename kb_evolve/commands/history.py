@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kb_evolve.commands.conversations import turn_json, turns_text
-from kb_evolve.commands.evaluate import evaluation_text
-from kb_evolve.commands.shared import (
-    change_text,
-    columns,
-    db_option,
-    emit_json,
-    evaluated_json,
-    json_option,
-    lineage_text,
-)
+from kb_evolve.commands.shared import db_option, emit_json, evaluated_json, json_option
+from kb_evolve.commands.shown import Shown, part_text, shown_json, shown_text
+from kb_evolve.commands.tables import age_text, exact_or_spelled, fitted, screen_width
 from kb_evolve.live import speedup_text
+from kb_evolve.report.text import one_line
 
 if TYPE_CHECKING:
-    from islands.candidate import Candidate, Evaluated
+    from islands.candidate import Candidate
+    from islands.queries import Health
     from islands.run import Run
     from islands.store import Store
     from islands.turns import Turn
@@ -30,47 +27,79 @@ if TYPE_CHECKING:
 @db_option
 @json_option
 def runs(db: str, as_json: bool) -> None:
-    """List the runs, oldest first."""
+    """List the runs, oldest first: who works on them, and how far they came.
+
+    alive: a process works on it; silent: that process lives, but its heartbeat is old; done: its budget is used;
+    stopped: by you; failed; dead: its process ended without a word, and the same command goes on.
+    """
     from islands.store import open_store
 
     with open_store(db, read_only=True) as store:
-        found = [_run_json(store, run) for run in store.runs()]
+        found = [_run_json(store, run, verdicts=as_json) for run in store.runs()]
     if as_json:
         emit_json({"runs": found})
         return
-    header = ("run", "problem", "backend", "device", "precision", "evaluations", "best", "started")
+    header = ("run", "status", "problem", "device", "best", "judged", "usd", "age")
     rows = [
         (
-            *(entry[name] for name in header[:6]),
+            *(entry[name] for name in header[:4]),
             entry["best_text"],
-            entry["started_at"][:16].replace("T", " "),
+            entry["evaluations"],
+            f"{entry['usd']:.4g}" if entry["usd"] else "",
+            age_text(entry["age_s"]),
         )
         for entry in found
     ]
-    click.echo(columns(header, rows) if rows else f"{db} holds no run yet.")
+    if not any(entry["usd"] for entry in found):
+        header, rows = (*header[:6], "age"), [(*row[:6], row[7]) for row in rows]
+    table = fitted(header, rows, screen_width(), shrink={"run": 14, "problem": 10}, drop=("device", "usd", "problem"))
+    click.echo(table if rows else f"{db} holds no run yet.")
+    for entry in found:
+        if entry["status"] in ("silent", "failed", "dead"):
+            click.echo(f"{one_line(entry['run'])} is {entry['status']}: {one_line(entry['status_reason'])}", err=True)
 
 
-def _run_json(store: Store, run: Run) -> dict[str, Any]:
+def _run_json(store: Store, run: Run, *, verdicts: bool) -> dict[str, Any]:
+    """`verdicts` are counted only where they are wanted: that reads every evaluation."""
+    from islands.queries import health, last_told_at, totals
     from kb_evolve.standing import best_of
 
-    counts = store.counts(run.id)
-    best = best_of(store, run.id)
+    best, state, sums = best_of(store, run.id), health(store, run), totals(store, run.id)
+    counts = store.counts(run.id) if verdicts else None
+    told_at = last_told_at(store, run.id)
     return {
         "run": run.name,
         "run_id": run.id,
+        "status": state.status,
+        "status_reason": _status_reason(state),
         "problem": run.problem_id,
         "backend": run.backend,
         "device": run.device,
         "precision": run.precision,
-        "evaluations": counts.measured,
-        "attempts": counts.attempts,
-        "verdicts": counts.verdicts,
+        "evaluations": sums["measured"],
+        **({"attempts": counts.attempts, "verdicts": counts.verdicts} if counts else {}),
+        "usd": sums["cost_usd"],
         "best": best.candidate.id if best else None,
         "speedup": best.evaluation.speedup if best else None,
         "speedup_ci": best.evaluation.speedup_ci if best else None,
         "best_text": speedup_text(best),
         "started_at": run.started_at,
+        "age_s": _age_s(run.started_at),
+        "told_at": told_at,
     }
+
+
+def _status_reason(state: Health) -> str:
+    if state.owner is None:
+        return state.reason
+    owner = f"process {state.owner.pid} on {state.owner.host}"
+    if state.status == "dead":
+        return f"{owner} ended without a word; the same command goes on"
+    return f"{owner}, heartbeat {max(time.time() - state.owner.beat_at, 0):.0f} s ago"
+
+
+def _age_s(at: str) -> float:
+    return time.time() - datetime.fromisoformat(at).timestamp()
 
 
 @click.command(epilog="Example: kb-evolve top rmsnorm --limit 5")
@@ -111,8 +140,11 @@ def top(ref: str | None, db: str, limit: int, pareto: bool, as_json: bool) -> No
         )
         for evaluated in found
     ]
-    header = ("id", "problem", "speedup", "kernel ms", "", "mutator", "run")
-    return click.echo(columns(header, rows) if rows else _nothing(db, ref, known))
+    header = ("id", "problem", "speedup", "ms", "", "mutator", "run")
+    shrink = {"problem": 8, "mutator": 8, "run": 8}
+    return click.echo(
+        fitted(header, rows, screen_width(), shrink=shrink, drop=("run",)) if rows else _nothing(db, ref, known)
+    )
 
 
 def _top_pareto(ref: str | None, db: str, limit: int, as_json: bool) -> None:
@@ -143,17 +175,20 @@ def _run_of(candidate: Candidate, names: dict[str, str]) -> str:
 @click.command(epilog="Example: kb-evolve show k3x9d0qa-000042 --source > kernel.py")
 @click.argument("id", metavar="ID")
 @db_option
-@click.option("--source", "only_source", is_flag=True, help="Print the source and nothing else.")
-@click.option("--prompt", "only_prompt", is_flag=True, help="Print what its model was sent and what it answered.")
+@click.option("--source", "part", flag_value="source", help="Print the source and nothing else.")
+@click.option("--diff", "part", flag_value="diff", help="Print what it changed in its first parent.")
+@click.option("--log", "part", flag_value="log", help="Print what its build and its run said.")
+@click.option("--prompt", "part", flag_value="prompt", help="Print what its model was sent and what it answered.")
 @json_option
-def show(id: str, db: str, only_source: bool, only_prompt: bool, as_json: bool) -> None:
-    """Show one candidate, or the best of a run: figures, lineage, source, or the conversation it came from.
+def show(id: str, db: str, part: str | None, as_json: bool) -> None:
+    """Show one candidate, or the best of a run: figures, times, lineage, change; or one of its texts whole.
 
-    The beginning of an id is enough.
+    The beginning of an id is enough. On a terminal escapes and invisible characters of texts are spelled out; into a
+    file or a pipe texts go exactly as they are.
     """
+    from islands.queries import times_of
     from islands.store import StoreError, open_store
-    from kb_evolve.search import lineage_of
-    from kb_evolve.standing import best_of, standing
+    from kb_evolve.standing import best_of, line_of
 
     with open_store(db, read_only=True) as store:
         run = store.find_run(id)
@@ -164,55 +199,23 @@ def show(id: str, db: str, only_source: bool, only_prompt: bool, as_json: bool) 
                 f"{db} holds no candidate and no run with a correct kernel named {id!r}: see `kb-evolve top`"
             )
         run = run or store.find_run(candidate.id.rpartition("-")[0])
-        told = standing(store, run.id) if run else []
-        evaluated = next((one for one in told if one.candidate.id == candidate.id), None)
-        lineage = lineage_of(evaluated, told)
-        turns = store.turns(run.id, candidate.number) if run and only_prompt else []
-    if only_prompt:
+        line = line_of(store, run.id, candidate.id) if run else []
+        told = line[-1] if line and line[-1].candidate.id == candidate.id else None
+        turns = store.turns(run.id, candidate.number) if run and part == "prompt" else []
+        found = Shown(candidate, told, tuple(line), run.name if run else "", times_of(store, candidate.id))
+    if part == "prompt":
         _show_turns(candidate, turns, as_json)
-    elif only_source:
-        click.echo(candidate.source, nl=False)
     elif as_json:
-        emit_json(_candidate_json(candidate, evaluated, lineage, run.name if run else ""))
+        emit_json(shown_json(found))
+    elif part is not None:
+        click.echo(part_text(found, part), nl=part != "source", color=True)  # else click takes escapes out
     else:
-        click.echo(_candidate_text(candidate, evaluated, lineage, run.name if run else ""))
+        click.echo(shown_text(found))
 
 
 def _show_turns(candidate: Candidate, turns: list[Turn], as_json: bool) -> None:
     if as_json:
         emit_json({"id": candidate.id, "turns": [turn_json(turn) for turn in turns]})
     else:
-        click.echo(turns_text(turns) or f"{candidate.id} came from {candidate.mutator}, which asks no model.")
-
-
-def _candidate_json(
-    candidate: Candidate, evaluated: Evaluated | None, lineage: tuple[Evaluated, ...], run_name: str
-) -> dict[str, Any]:
-    told = evaluated_json(evaluated, run_name) if evaluated else {"id": candidate.id, "run": run_name, "verdict": None}
-    steps = [evaluated_json(entry, run_name) for entry in lineage]
-    return {**told, "details": candidate.details, "source": candidate.source, "lineage": steps}
-
-
-def _place(evaluated: Evaluated | None) -> list[str]:
-    """Whether it is or was the elite of its run."""
-    from islands.bouts import ELITE, FALLEN
-
-    features = evaluated.evaluation.features if evaluated else {}
-    lines = ["the elite of its run"] if ELITE in features else []
-    return [*lines, f"was the elite of its run until {features[FALLEN]}"] if FALLEN in features else lines
-
-
-def _candidate_text(
-    candidate: Candidate, evaluated: Evaluated | None, lineage: tuple[Evaluated, ...], run_name: str
-) -> str:
-    lines = [
-        f"{candidate.id} of run {run_name}: island {candidate.island}, generation {candidate.generation}",
-        change_text(candidate),
-        evaluation_text(evaluated.evaluation) if evaluated else "not judged yet",
-        *_place(evaluated),
-        "lineage:",
-        lineage_text(lineage),
-        "",
-        candidate.source.rstrip(),
-    ]
-    return "\n".join(lines)
+        text = exact_or_spelled(turns_text(turns))
+        click.echo(text or f"{candidate.id} came from {one_line(candidate.mutator)}, which asks no model.", color=True)

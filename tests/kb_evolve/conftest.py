@@ -97,7 +97,7 @@ def tmp_path(memory_dir: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=memory_dir))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def toy_problem() -> Problem:
     return toy()
 
