@@ -17,6 +17,8 @@ from kb_evolve.judging import Bench, make_job
 RIGHT = (Verdict.CORRECT, Verdict.VERIFIED)
 STACK = ("torch", "triton")
 """Packages whose versions change times: the reference's, or the kernel's."""
+TRIES = 3
+"""Judgements at most, while there is no verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,15 @@ def config_of(bundle: Bundle, *, device: str | None, arch: str | None, sandbox: 
 
 
 def rejudge(bundle: Bundle, bench: Bench, config: Config) -> Answer:
-    """Judges the elite on the workbench and compares. `config` comes from `config_of`, with its device filled in."""
+    """Judges the elite on the workbench and compares. `config` comes from `config_of`, with its device filled in.
+
+    A judgement that other load of the machine disturbed is made again, TRIES in all.
+    """
     job = dataclasses.replace(make_job(bundle.problem, bundle.source, config), fresh=True)
-    here = annotate(bench.evaluate(job), job)
+    for _ in range(TRIES):
+        here = annotate(bench.evaluate(job), job)
+        if here.verdict is not Verdict.NO_VERDICT:
+            break
     agrees, reason = compare(bundle.claim, here)
     if here.verdict is Verdict.VERIFIED and job.backend == "cuda":
         agrees, reason = None, f"this machine can build the kernel and not run it: {here.reason}"

@@ -278,9 +278,14 @@ def test_a_kernel_that_is_wrong_here_differs(bundle: Path) -> None:
     assert answer.agrees is False and "claimed correct, here wrong_result" in answer.reason
 
 
-def test_noise_is_no_answer(bundle: Path) -> None:
-    _, answer = answer_of(bundle, Landscape(failures=(Failure("ModelNew", Verdict.NO_VERDICT),)))
-    assert answer.agrees is None and "there is no verdict here" in answer.reason
+@pytest.mark.parametrize(("disturbed", "agrees"), [(1, True), (2, True), (None, None)])
+def test_a_judgement_that_noise_disturbed_is_made_again_until_it_is_no_answer(
+    bundle: Path, disturbed: int | None, agrees: bool | None
+) -> None:
+    noise = Failure("ModelNew", Verdict.NO_VERDICT, times=disturbed)
+    _, answer = answer_of(bundle, Landscape(failures=(noise,)))
+    assert answer.agrees is agrees
+    assert ("there is no verdict here" in answer.reason) is (agrees is None)
 
 
 @pytest.mark.parametrize(

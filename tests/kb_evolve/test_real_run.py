@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -13,6 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+sys.path.append(str(Path(__file__).parent))
+
+from export_makers import edit, reseal
 
 README = Path(__file__).parents[2] / "README.md"
 EVALUATIONS = 4
@@ -92,6 +97,26 @@ def test_eval_judges_the_exported_kernel_and_refuses_a_wrong_one(folder):
     wrong.write_text("import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x.mean(1)\n")
     bad = call("eval", wrong, "--problem", "row_variance", "--json", cwd=folder)
     assert (bad.returncode, json.loads(bad.stdout)["verdict"]) == (1, "wrong_result"), bad.stderr
+
+
+def test_a_bundle_of_a_real_run_is_judged_again_where_there_is_no_database(folder, tmp_path):
+    bundle = tmp_path / "bundle"
+    export = call("export", "real", "--db", "kb.db", "--format", "bundle", "--out", bundle, cwd=folder)
+    assert export.returncode == 0, export.stderr
+    trap = tmp_path / "outside"
+    prefix = f"try:\n    open({str(trap)!r}, 'w')\nexcept OSError:\n    pass\n"
+    for name in ("problem.py", "elite.py"):  # a stranger's bundle: its files run in the judge's sandbox alone
+        (bundle / name).write_text(prefix + (bundle / name).read_text())
+    digests = {name: hashlib.sha256((bundle / name).read_bytes()).hexdigest() for name in ("problem.py", "elite.py")}
+    edit(bundle / "bundle.json", "problem", "sha256", value=digests["problem.py"])
+    edit(bundle / "evaluations.json", -1, "evaluation", "source_sha256", value=digests["elite.py"])
+    reseal(bundle)
+    answer = call("verify", bundle, "--json", cwd=tmp_path)
+    document = json.loads(answer.stdout)
+    assert not trap.exists()
+    assert document["here"]["verdict"] in ("correct", "no_verdict"), document["here"]["reason"]
+    assert answer.returncode == {True: 0, False: 1, None: 3}[document["agrees"]]
+    assert any("is NOT the row_variance that is known here" in note for note in document["notes"])
 
 
 def test_the_readmes_python_runs(tmp_path):
