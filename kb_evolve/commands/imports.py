@@ -63,6 +63,7 @@ def import_kernels(
 
     from islands.store import open_store
     from kb_evolve.config import ConfigError
+    from kb_evolve.export.kernelbench import folder_name
     from kb_evolve.export.opened import is_bundle, read_bundle
     from kb_evolve.search import Search
     from kb_evolve.standing import standing
@@ -73,7 +74,10 @@ def import_kernels(
     name = f"import-{path.resolve().stem}"
     if is_bundle(path):
         bundle = read_bundle(path)
-        name, ref = f"import-{bundle.candidate_id}", ref or _name_of_problem(bundle, options.get("kernelbench"))
+        name, ref = (
+            f"import-{folder_name(bundle.candidate_id)}",
+            ref or _name_of_problem(bundle, options.get("kernelbench")),
+        )
         for key in ("backend", "precision"):
             options[key] = options.get(key) or getattr(bundle, key)
     if ref is None:

@@ -32,7 +32,10 @@ CONVERSATIONS_LIMIT = 16 << 20
 DIFF_LINES = 4_000
 """Lines of a program that are compared: difflib's time can grow with the square of them."""
 PACKAGES = ("kb_evolve", "torch", "numpy", "triton", "cuda-core", "litellm", "openevolve")
-LOCAL = {"run": ("db", "start", "kernelbench"), "models": ("api_base", "templates", "openevolve", "mailbox", "replay")}
+LOCAL = {
+    "run": ("db", "start", "seeds", "kernelbench"),
+    "models": ("api_base", "templates", "openevolve", "mailbox", "replay"),
+}
 """Settings that name places of one machine and change no result; they stay at home."""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from kb_evolve.export.opened import Bundle, is_bundle, read_bundle
 from kb_evolve.export.portable import portable
 from kb_evolve.export.sealed import BundleError
+from kb_evolve.report.text import one_line
 from kb_evolve.seeding.seed import Gathered, Seed
 from problems.problem import Problem
 
@@ -55,7 +56,7 @@ def evolved_source(provenance: Any, name: str, text: str) -> tuple[str, dict[str
         source, run = sample["source"], provenance.get("run")
         if text in (source, portable(source)):
             origin = {"candidate": sample.get("candidate_id"), **_run_fields(run)}
-            return source, {key: value[:300] for key, value in origin.items() if isinstance(value, str)}
+            return source, {key: one_line(value) for key, value in origin.items() if isinstance(value, str)}
     return text, {}
 
 
@@ -80,10 +81,10 @@ def _origin(bundle: Bundle) -> dict[str, Any]:
         "kind": "bundle",
         "path": str(bundle.path),
         "bundle_sha256": bundle.sha256,
-        "candidate": bundle.candidate_id,
-        "run": bundle.run_name,
-        "run_id": bundle.run_id,
-        "problem": bundle.problem.id,
-        "device_name": bundle.claim.device_name,
+        "candidate": one_line(bundle.candidate_id),
+        "run": one_line(bundle.run_name),
+        "run_id": one_line(bundle.run_id),
+        "problem": one_line(bundle.problem.id),
+        "device_name": one_line(bundle.claim.device_name),
         "speedup": bundle.claim.speedup,
     }

@@ -26,6 +26,12 @@ from kb_evolve.standing import best_of
 from problems.problem import Problem
 
 
+def told_in(db: Path) -> dict[str, list[str]]:
+    """The candidates of each run, in the order told."""
+    with open_store(db, read_only=True) as store:
+        return {run.name: [one.candidate.id for one in store.history(run.id)] for run in store.runs()}
+
+
 @pytest.fixture
 def files(tmp_path: Path, toy_problem: Problem) -> tuple[Path, Path]:
     """Two databases that each searched the same problem under the same name."""
@@ -74,11 +80,11 @@ def test_a_run_that_went_on_in_both_files_ends_with_exit_code_2(files: tuple[Pat
         name = f"toy@{store.runs()[0].id}"
     for path, run in ((ours, name), (theirs, "toy")):
         Search(toy_problem, db=str(path), run=run, workbench=Replay(Landscape()), evaluations=14, seed=1).run()
-    before = kb("runs", "--db", ours, "--json").stdout
+    before = told_in(ours)
     result = kb("import", theirs, "--db", ours)
     assert result.exit_code == 2
     assert "conflict" in result.stderr and "nothing was changed" in result.stderr
-    assert kb("runs", "--db", ours, "--json").stdout == before
+    assert told_in(ours) == before
 
 
 def test_a_file_that_is_not_there_ends_with_exit_code_2(tmp_path: Path) -> None:
@@ -212,6 +218,19 @@ def test_a_bundles_own_problem_is_taken_only_where_it_is_known_here(exported: Pa
         take_in(folder, tmp_path / "new.db")
     outcome, _ = take_in(folder, tmp_path / "new.db", str(folder / "problem.py"))
     assert outcome.best is not None
+
+
+def test_names_in_a_bundle_cannot_reach_the_terminal_or_lead_astray(exported: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(exported / "bundle", tmp_path / "bundle"))
+    evil = "../\x1b[2J\u202eevil"
+    edit(folder / "bundle.json", "run", "name", value=evil)
+    edit(folder / "bundle.json", "elite", value=evil)
+    edit(folder / "evaluations.json", -1, "candidate", value=evil)
+    reseal(folder)
+    outcome, told = take_in(folder, tmp_path / "new.db")
+    assert outcome.best is not None
+    shown = outcome.run.name + told[0].candidate.rationale + json.dumps(told[0].candidate.details, ensure_ascii=False)
+    assert not {"\x1b", "\u202e"} & set(shown) and "/" not in outcome.run.name
 
 
 def test_what_a_bundle_claims_is_not_believed(exported: Path, tmp_path: Path) -> None:
