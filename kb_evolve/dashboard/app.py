@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -17,7 +18,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from islands.browsing import State, Wish
-from islands.store import Store, StoreError
+from islands.store import StoreError
 from kb_evolve.dashboard import metrics, views
 from kb_evolve.dashboard.guard import Access, App, Guard
 from kb_evolve.dashboard.pages import STATIC, rendered
@@ -32,9 +33,13 @@ LEAST_PAUSE_S = 2.0
 TITLES = {401: "A token, please", 404: "Not here", 405: "Only reading", 421: "Another name", 503: "Not now"}
 
 
-def create_app(store: Store, access: Access) -> App:
-    """The application on an open, read-only store."""
-    pages = Pages(store)
+States = list[tuple[str, State, bool]]
+"""Of each run its id, how far it has come, and whether it is running."""
+
+
+def create_app(watches: Watches, access: Access) -> App:
+    """The application on the runs of an open, read-only store."""
+    pages = Pages(watches)
     routes = [
         Route("/", pages.home),
         Route("/runs/{run}", pages.run),
@@ -66,26 +71,34 @@ def refusal(status: int, text: str) -> Response:
 class Pages:
     """The answers; all but `live` run in threads, since they wait for the database."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.watches = Watches(store)
+    def __init__(self, watches: Watches) -> None:
+        self.store = watches.store
+        self.watches = watches
 
     def home(self, request: Request) -> Response:
-        return HTMLResponse(rendered("home.html", db=self.store.path.name, live="/live", **views.home(self.watches)))
+        context = views.home(self.watches)
+        return HTMLResponse(
+            rendered("home.html", db=self.store.path.name, live=self._live(self.watches.all()), **context)
+        )
 
     def run(self, request: Request) -> Response:
         watch = self._watch(request)
-        context = views.run_page(self.store, watch)
-        return HTMLResponse(rendered("run.html", live=f"/live?run={watch.run.id}", **context))
+        live = self._live([watch], watch.run.id)
+        return HTMLResponse(rendered("run.html", live=live, **views.run_page(self.store, watch)))
 
     def candidates(self, request: Request) -> Response:
         watch = self._watch(request)
         wish = wish_of(request)
         page = _whole(request.query_params.get("page", ""), least=1) or 1
+        live = self._live([watch], watch.run.id) if page == 1 and not wish.text else ""
         context = views.candidates_page(self.store, watch, wish, page)
         query = [(name, value) for name, value in request.query_params.multi_items() if name != "page" and value]
-        live = f"/live?run={watch.run.id}" if page == 1 and not wish.text else ""
         return HTMLResponse(rendered("candidates.html", live=live, query=query, **context))
+
+    def _live(self, watches: list[Watch], run_id: str = "") -> str:
+        """Address of the stream for a page that shows these runs as they were read last."""
+        states = [(watch.run.id, watch.overview().state, self.store.is_running(watch.run.id)) for watch in watches]
+        return f"/live?seen={digest_of(states)}" + (f"&run={run_id}" if run_id else "")
 
     def candidate(self, request: Request) -> Response:
         return HTMLResponse(
@@ -116,32 +129,36 @@ class Pages:
         return PlainTextResponse(text.encode(), headers={"content-type": metrics.MEDIA_TYPE})
 
     async def live(self, request: Request) -> Response:
-        """A stream of `changed` events: what the page shows is worth asking for again."""
+        """A stream of events: `state` once, then `changed` whenever the page is worth asking for again.
+
+        The address holds a digest of what the page shows, so that nothing is missed between the page and its stream.
+        """
         name = request.query_params.get("run")
-        watches = self.watches.all() if name is None else [await run_in_threadpool(self._found, name)]
-        return EventSourceResponse(self._changes(watches if name else None))
+        watch = None if name is None else await run_in_threadpool(self._found, name)
+        return EventSourceResponse(self._changes(watch, request.query_params.get("seen", "")))
 
-    async def _changes(self, watches: list[Watch] | None) -> AsyncIterator[dict[str, str]]:
-        """One event for now, then one for each change, not more often than reading the news costs little."""
-        last: object = None
+    async def _changes(self, watch: Watch | None, seen: str) -> AsyncIterator[dict[str, str]]:
+        event = "state"
         while True:
-            chosen = watches if watches is not None else await run_in_threadpool(self.watches.all)
-            state = await run_in_threadpool(self._state, chosen)
-            if state == last:
-                await asyncio.sleep(LOOK_EVERY_S)
-                continue
-            last = state
-            told = sum(told for _, told, *_ in state)
-            running = sum(is_running for *_, is_running in state)
-            yield {"event": "changed", "data": json.dumps({"told": told, "running": running})}
-            await asyncio.sleep(max([LEAST_PAUSE_S, *(watch.pause_s for watch in chosen)]))
+            watches = [watch] if watch else await run_in_threadpool(self.watches.all)
+            states = await run_in_threadpool(self._states, watches)
+            digest = digest_of(states)
+            if event == "changed":
+                if digest == seen:
+                    await asyncio.sleep(LOOK_EVERY_S)
+                    continue
+                seen = digest
+                await asyncio.sleep(
+                    max((each.wait_s for each in watches), default=0.0)
+                )  # then the page will have what changed
+            told, running = sum(state.told for _, state, _ in states), sum(running for _, _, running in states)
+            yield {"event": event, "data": json.dumps({"told": told, "running": running})}
+            event = "changed"
+            await asyncio.sleep(LEAST_PAUSE_S)
 
-    def _state(self, watches: list[Watch]) -> list[tuple[str, int, State, bool]]:
-        found = []
-        for watch in watches:
-            state = self.store.state(watch.run.id)
-            found.append((watch.run.id, state.told, state, self.store.is_running(watch.run.id)))
-        return found
+    def _states(self, watches: list[Watch]) -> States:
+        ids = [watch.run.id for watch in watches]
+        return [(run_id, self.store.state(run_id), self.store.is_running(run_id)) for run_id in ids]
 
     def _watch(self, request: Request) -> Watch:
         return self._found(request.path_params["run"])
@@ -151,6 +168,11 @@ class Pages:
         if watch is None:
             raise views.Missing(views.no_run(self.store, name))
         return watch
+
+
+def digest_of(states: States) -> str:
+    """Differs where anything of the states does."""
+    return hashlib.sha256(repr(states).encode()).hexdigest()[:16]
 
 
 def wish_of(request: Request) -> Wish:

@@ -7,11 +7,16 @@ import ipaddress
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from islands.store import open_store
+from islands.store import StoreError, open_store
 from kb_evolve.dashboard.guard import Access
+
+if TYPE_CHECKING:
+    from kb_evolve.dashboard.watch import Watches
 
 SHUTDOWN_S = 1
 """Seconds that open streams get when the server ends."""
@@ -36,12 +41,14 @@ def serve(
     import uvicorn
 
     from kb_evolve.dashboard.app import create_app
+    from kb_evolve.dashboard.watch import Watches
 
     with open_store(db, read_only=True) as store, listening(host, port) as listener:
         found_port = int(listener.getsockname()[1])
         access = access_for(host, found_port, with_token, names)
+        watches = Watches(store)
         config = uvicorn.Config(
-            create_app(store, access),
+            create_app(watches, access),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -50,8 +57,15 @@ def serve(
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
         tell(address_of(host, found_port), access)
+        threading.Thread(target=_warm, args=(watches,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listener])
+
+
+def _warm(watches: Watches) -> None:
+    """Reads the runs ahead of the first page; what fails here fails again, in words, on the page that needs it."""
+    with contextlib.suppress(StoreError):
+        watches.warm()
 
 
 def access_for(host: str, port: int, with_token: bool = False, names: Iterable[str] = ()) -> Access:

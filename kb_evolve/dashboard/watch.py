@@ -107,6 +107,11 @@ class Watch:
         self._read_at = 0.0
         self._lock = threading.Lock()
 
+    @property
+    def wait_s(self) -> float:
+        """Seconds until news are read when somebody looks."""
+        return max(0.0, self._read_at + self.pause_s - time.monotonic())
+
     def overview(self) -> Overview:
         """The run as it is now, or as it was at most `pause_s` ago."""
         with self._lock:
@@ -138,6 +143,11 @@ class Watches:
         """That of the run; None when there is no such run."""
         run = self.store.find_run(name_or_id)
         return self._of(run) if run else None
+
+    def warm(self) -> None:
+        """Reads every run, so that the first page need not."""
+        for watch in self.all():
+            watch.overview()
 
     def _of(self, run: Run) -> Watch:
         with self._lock:

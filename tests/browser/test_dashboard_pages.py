@@ -52,6 +52,14 @@ def address(folder):
 
 
 @pytest.fixture(scope="module")
+def small(folder):
+    """The same with few candidates: axe looks at every element."""
+    makers.fill(folder / "small.db", 6)
+    with makers.served(folder / "small.db") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
 def browser():
     with playwright_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
@@ -192,13 +200,13 @@ def test_a_phone_scrolls_no_page_sideways(browser, address, scheme):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser, address, scheme):
+def test_axe_finds_nothing_serious(browser, small, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
     context = browser.new_context(color_scheme=scheme, bypass_csp=True)
     checked = context.new_page()
     names = PAGES if scheme == "light" else ("home", "run", "candidate")
     for name in names:
-        checked.goto(address + PAGES[name])
+        checked.goto(small + PAGES[name])
         for summary in checked.locator("summary").all():
             summary.click()
         found = axe.run(checked).response["violations"]
@@ -209,7 +217,7 @@ def test_axe_finds_nothing_serious(browser, address, scheme):
 
 def test_the_page_follows_a_search_while_it_runs(page, folder):
     path = folder / "live.db"
-    search = makers.start_search(path, 40)
+    search = makers.start_search(path, 25)
     try:
         _until(lambda: path.exists() and _told(path) > 0, search)
         with makers.served(path) as address:

@@ -166,10 +166,11 @@ def served(path: Path, **access: object) -> Iterator[str]:
     from kb_evolve.dashboard.app import create_app
     from kb_evolve.dashboard.guard import Access
     from kb_evolve.dashboard.server import listening
+    from kb_evolve.dashboard.watch import Watches
 
     with open_store(path, read_only=True) as store, listening("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        app = create_app(store, Access(port=port, **access))  # type: ignore[arg-type]
+        app = create_app(Watches(store), Access(port=port, **access))  # type: ignore[arg-type]
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=1
         )

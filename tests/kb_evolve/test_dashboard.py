@@ -20,6 +20,7 @@ import httpx
 
 from fitness.evaluation import Verdict
 from islands.store import open_store
+from kb_evolve.dashboard import watch as watch_module
 from kb_evolve.dashboard.guard import HEADERS, Access
 from kb_evolve.dashboard.server import ServeError, access_for, is_loopback, listening
 from kb_evolve.dashboard.watch import Watches
@@ -250,10 +251,31 @@ def test_a_stream_tells_of_what_is_added(memory_dir):
         httpx.stream("GET", f"{address}/live?run={run.id}", timeout=20) as stream,
         open_store(path) as store,
     ):
-        told = (line for line in stream.iter_lines() if line.startswith("data:"))
-        assert '"told": 6' in next(told)
+        lines = (line for line in stream.iter_lines() if line.startswith(("event:", "data:")))
+        assert (next(lines), '"told": 6' in next(lines)) == ("event: state", True)
         makers.tell(store, run, 30, 1.2)
-        assert '"told": 7' in next(told)
+        assert (next(lines), '"told": 7' in next(lines)) == ("event: changed", True)
+
+
+def test_a_stream_speaks_when_the_page_will_have_what_changed_and_not_before(memory_dir, monkeypatch):
+    """Whoever reads news seldom, because reading takes long, must not be left with the last but one."""
+    monkeypatch.setattr(watch_module, "IDLE", 1e9)
+    monkeypatch.setattr(watch_module, "LONGEST_PAUSE_S", 2.0)
+    path = memory_dir / "seldom.db"
+    run = makers.fill(path, 6)
+    with makers.served(path) as address, open_store(path) as store:
+        page = httpx.get(f"{address}/runs/{run.id}").text
+        live = html.unescape(re.search(r'data-live="([^"]+)"', page)[1])
+        makers.tell(store, run, 30, 1.2)
+        assert "in 6 evaluations" in httpx.get(f"{address}/runs/{run.id}").text
+        with httpx.stream("GET", address + live, timeout=20) as stream:
+            assert any(line == "event: changed" for line in stream.iter_lines())
+        assert "in 7 evaluations" in httpx.get(f"{address}/runs/{run.id}").text
+        page = httpx.get(f"{address}/runs/{run.id}").text
+        again = html.unescape(re.search(r'data-live="([^"]+)"', page)[1])
+        assert again != live
+        with httpx.stream("GET", address + again, timeout=3.5) as stream, pytest.raises(httpx.ReadTimeout):
+            assert not any(line == "event: changed" for line in stream.iter_lines())
 
 
 def test_a_run_without_anything_and_one_without_a_correct_candidate_have_their_pages(memory_dir):

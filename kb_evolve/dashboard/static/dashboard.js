@@ -55,12 +55,13 @@ function show() {
 function follow(address) {
   status.parentElement.hidden = false;
   const stream = new EventSource(address);
-  let first = true;
+  stream.addEventListener("state", (event) => {
+    latest = JSON.parse(event.data);
+    show();
+  });
   stream.addEventListener("changed", (event) => {
     latest = JSON.parse(event.data);
-    if (first) show();
-    else refresh();
-    first = false;
+    refresh();
   });
   stream.addEventListener("error", () => {
     status.textContent = stream.readyState === EventSource.CLOSED ? "no longer connected" : "connecting again";
