@@ -63,6 +63,24 @@ LINE = """
     SELECT id FROM line ORDER BY depth DESC
 """
 
+TOLD_WHEN = """
+    SELECT told_at, evaluations.run_id = tellings.run_id AND NOT EXISTS (
+        SELECT 1 FROM tellings AS earlier WHERE earlier.evaluation_id = tellings.evaluation_id
+            AND earlier.run_id = tellings.run_id AND earlier.position < tellings.position) AS is_paid
+    FROM tellings JOIN evaluations ON evaluations.id = evaluation_id
+    WHERE tellings.run_id = ? AND tellings.position >= ? ORDER BY tellings.position LIMIT ?
+"""
+
+BOUTS_SINCE = "SELECT id, fields FROM events WHERE run_id = ? AND id > ? AND kind = ? ORDER BY id"
+
+PAID = """
+    SELECT at, json_extract(usage, '$.cost_usd') AS usd FROM (
+        SELECT run_id, usage, at FROM replies UNION ALL SELECT run_id, usage, at FROM model_failures UNION ALL
+        SELECT run_id, usage, closed_at AS at FROM outcomes WHERE NOT EXISTS
+            (SELECT 1 FROM requests WHERE requests.run_id = outcomes.run_id AND requests.number = outcomes.number))
+    WHERE run_id = :run AND at > :after AND at <= :until AND usd > 0 ORDER BY at
+"""
+
 ENDED = {"budget": "done", "exhausted": "done", "interrupted": "stopped"}
 """Status by why a run's last part stopped; any other reason is a failure."""
 
@@ -91,6 +109,17 @@ class Times:
     told_at: str | None
     usage: dict[str, Any]
     """What its attempt cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """A member of a history."""
+
+    evaluated: Evaluated
+    told_at: str
+    """UTC."""
+    is_paid: bool
+    """Its evaluation was made for this run, and nobody of the run was told it before."""
 
 
 def record(store: Store, run_id: str) -> Record:
@@ -152,6 +181,25 @@ def last_told_at(store: Store, run_id: str) -> str | None:
 def totals(store: Store, run_id: str) -> dict[str, Any]:
     """`candidates`, `measured`, `prompt_tokens`, `completion_tokens` and `cost_usd` of a run."""
     return store._rows(TOTALS, {"run": run_id})[0]
+
+
+def told_since(store: Store, run_id: str, position: int, limit: int) -> list[Telling]:
+    """At most `limit` members of the history from `position` on."""
+    place = f"{TOLD} WHERE tellings.run_id = ? AND tellings.position >= ? ORDER BY tellings.position LIMIT ?"
+    told = [evaluated_of(row) for row in store._rows(place, [run_id, position, limit])]
+    when = store._rows(TOLD_WHEN, [run_id, position, len(told)])
+    return [Telling(one, row["told_at"], bool(row["is_paid"])) for one, row in zip(told, when, strict=True)]
+
+
+def bouts_since(store: Store, run_id: str, event: int) -> list[tuple[int, dict[str, Any]]]:
+    """Fresh measurements of told candidates (bouts.bout_fields) whose events have an id above `event`, each with it."""
+    return [(row["id"], decode(row["fields"])) for row in store._rows(BOUTS_SINCE, [run_id, event, BOUT])]
+
+
+def paid_between(store: Store, run_id: str, after: str, until: str) -> list[tuple[str, float]]:
+    """When the run paid and how much (USD), of payments later than `after` and not later than `until` (UTC)."""
+    rows = store._rows(PAID, {"run": run_id, "after": after, "until": until})
+    return [(row["at"], row["usd"]) for row in rows]
 
 
 def times_of(store: Store, candidate_id: str) -> Times | None:

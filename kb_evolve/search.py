@@ -31,6 +31,7 @@ from kb_evolve.seeding.told import Seeded, is_seeded, seeded
 from kb_evolve.session import Audited, admission, first_kernel, last_config, open_run, run_name, stored_costs
 from kb_evolve.stop import Stop
 from kb_evolve.targets import check_searchable, settle
+from kb_evolve.tracking import check_tracking, open_tracking
 from mutators import registry
 from mutators.choose import Chooser, ChooserConfig
 from problems.problem import Problem
@@ -116,17 +117,21 @@ class Search:
                 if models is not None:
                     stack.callback(models.close)
                 parts = self._parts(run, problem, config, store, workbench, pools, stop, models)
-                loop = Loop(dataclasses.replace(parts, show=self._watched(stack, config, run)))
+                loop = Loop(dataclasses.replace(parts, show=self._watched(stack, config, run, store)))
                 end, reason = _drive(loop, first_kernel(problem, config, models=models is not None), gathered)
                 return _outcome(loop, end, reason, models.ledger.summary() if models else None)
 
-    def _watched(self, stack: contextlib.ExitStack, config: Config, run: Run) -> Callable[[Progress], None]:
+    def _watched(
+        self, stack: contextlib.ExitStack, config: Config, run: Run, store: Store
+    ) -> Callable[[Progress], None]:
         """What is told where the run stands: the display, and whom the configuration names."""
         notifier = stack.enter_context(open_notifier(config, run, self.warn))
+        tracking = stack.enter_context(open_tracking(config, run, store.path, self.warn))
 
         def show(progress: Progress) -> None:
             self.show(progress)
             notifier(progress)
+            tracking(progress)
 
         return show
 
@@ -138,6 +143,7 @@ class Search:
         first_kernel(problem, self.config, models=bool(names_of(self.config)))
         check_models(self.config)
         check_notify(self.config)
+        check_tracking(self.config)
         if not names_of(self.config):
             open_chooser(self.config)
 

@@ -39,8 +39,8 @@ def runs(db: str, as_json: bool) -> None:
     if as_json:
         emit_json({"runs": found})
         return
-    header = ("run", "status", "problem", "device", "best", "judged", "usd", "age")
-    rows = [
+    header: tuple[str, ...] = ("run", "status", "problem", "device", "best", "judged", "usd", "age")
+    rows: list[tuple[object, ...]] = [
         (
             *(entry[name] for name in header[:4]),
             entry["best_text"],
