@@ -5,7 +5,7 @@ from __future__ import annotations
 from kb_evolve.report import cells, curves, roofline, series, timings
 from kb_evolve.report.figures import MIGRATIONS_DRAWN
 from kb_evolve.report.record import Record
-from kb_evolve.report.style import RASTER_ABOVE
+from kb_evolve.report.style import DOTS
 from kb_evolve.report.text import one_line, rate_text, speedup_text
 from kb_evolve.report.timeline import timeline
 
@@ -15,13 +15,15 @@ def captions(record: Record) -> dict[str, str]:
     return {
         "progress": "Every dot is a correct candidate, at the speedup found in rounds that alternate it with the "
         f"baseline. The line is the elite of the run, its band that candidate's 95% interval. {_luck(record)}"
-        f"{_raster(record)}",
-        "wall": "The same by the time for which the run had worked; pauses between its parts are left out.",
-        "dollars": "The same by what models had cost when each candidate was told, failed calls included.",
+        f"{_sample(record)}",
+        "wall": "The same by the time for which the run had worked; pauses between its parts are left out."
+        f"{_sample(record)}",
+        "dollars": "The same by what models had cost when each candidate was told, failed calls included."
+        f"{_sample(record)}",
         "islands": _islands(record),
         "pareto": "Each correct candidate by kernel time and peak memory; the colour is its error against a "
         "double-precision oracle, relative to the reference's own error. Lower is better in all three; ringed kernels "
-        "form the Pareto front.",
+        f"form the Pareto front, of which all are drawn.{_sample(record)}",
         "cells": _cells(record),
         "timings": _timings(record),
         "roofline": _roofline(record),
@@ -60,10 +62,10 @@ def _luck(record: Record) -> str:
     return "The best of many noisy measurements tends to be a lucky one: measure it afresh to quote it."
 
 
-def _raster(record: Record) -> str:
-    """How dense scatters are kept small."""
+def _sample(record: Record) -> str:
+    """Which dots of dense scatters are drawn."""
     count = len(series.correct_points(record.history))
-    return f" All {count:,} dots are drawn, as a picture of fixed resolution." if count > RASTER_ABOVE else ""
+    return f" Of {count:,} dots {DOTS:,} are drawn, evenly spaced in the order told." if count > DOTS else ""
 
 
 def _islands(record: Record) -> str:

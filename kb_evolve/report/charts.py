@@ -11,16 +11,17 @@ from kb_evolve.report import roofline as roofline_data
 from kb_evolve.report import series
 from kb_evolve.report import timeline as timeline_data
 from kb_evolve.report import timings as timings_data
+from kb_evolve.report.curves import sampled
 from kb_evolve.report.record import Record
 from kb_evolve.report.style import (
     BAD,
     BEST,
     DOT,
+    DOTS,
     GOOD,
     INK,
     MUTED,
     OKABE_ITO,
-    RASTER_ABOVE,
     SIZE_INCHES,
     canvas,
     empty,
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LABELLED_SQUARES = 80
-"""Most squares of the map in which figures are written."""
+MOST_COLUMNS, MOST_ROWS = 10, 8
+"""Of a map in whose squares figures are written; of more columns every second one is named."""
 
 
 def pareto(title: str, history: series.History) -> Figure:
@@ -47,14 +48,15 @@ def pareto(title: str, history: series.History) -> Figure:
         return empty(figure, axes, "no peak memory measured" if correct else "no correct candidate yet")
     front = {each.candidate.id for each in series.pareto_front(history)}
     unit, scale = _memory_unit(placed)
+    shown = {each.candidate.id for each in sampled(placed, DOTS)} | front
+    drawn = [each for each in placed if each.candidate.id in shown]
     dots = axes.scatter(
-        *_times_memory(placed, scale),
-        c=[_error_colour(each) for each in placed],
+        *_times_memory(drawn, scale),
+        c=[_error_colour(each) for each in drawn],
         cmap="viridis",
         s=26,
         lw=0,
         alpha=0.85,
-        rasterized=len(placed) > RASTER_ABOVE,
     )
     ringed = _times_memory([each for each in placed if each.candidate.id in front], scale)
     axes.scatter(*ringed, s=90, facecolors="none", edgecolors=BAD, lw=1.6, label="Pareto front")
@@ -95,18 +97,19 @@ def cells(title: str, record: Record) -> Figure:
     values = [[math.nan if value is None else value for value in row] for row in found.speedup]
     image = axes.imshow(values, cmap="viridis", aspect="auto", origin="lower", interpolation="nearest")
     axes.grid(visible=False)
-    axes.set_xticks(range(len(found.x_labels)), found.x_labels)
+    every = 1 if len(found.x_labels) <= MOST_COLUMNS else 2
+    axes.set_xticks(range(0, len(found.x_labels), every), found.x_labels[::every])
     axes.set_yticks(range(len(found.y_labels)), found.y_labels)
     axes.tick_params(length=0, labelsize=9, rotation=0)
-    if len(found.x_labels) > 6:
-        axes.tick_params(axis="x", labelrotation=40)
+    if len(found.x_labels) > 5:
+        axes.set_xticks(axes.get_xticks(), found.x_labels[::every], rotation=30, ha="right", rotation_mode="anchor")
     axes.set_xlabel(cells_data.axis_title(found.x_axis))
     if found.y_axis:
         axes.set_ylabel(cells_data.axis_title(found.y_axis))
     else:
         figure.set_size_inches(SIZE_INCHES[0], 2.2)
         axes.set_yticks([])
-    if len(found.x_labels) * len(found.y_labels) <= LABELLED_SQUARES:
+    if len(found.x_labels) <= MOST_COLUMNS and len(found.y_labels) <= MOST_ROWS:
         _write_squares(axes, found)
     bar = figure.colorbar(image, ax=axes, pad=0.02)
     bar.set_label("speedup over eager")
@@ -154,8 +157,8 @@ def roofline(title: str, record: Record) -> Figure:
         axes.plot([low, corner, high], [low * found.bytes_per_s, rate, rate], color=INK, lw=1.6 if rank == 0 else 1.1)
         _label(axes, high, rate, f"{name}: {rate_text(rate, 'FLOP/s')}", ha="right", va="bottom")
     _label(axes, low * 1.1, low * 1.1 * found.bytes_per_s, rate_text(found.bytes_per_s, "B/s"), ha="left", va="bottom")
-    xs = [found.intensity] * len(found.rates)
-    axes.scatter(xs, found.rates, s=14, color=DOT, lw=0, alpha=0.6, label="correct candidate", rasterized=len(xs) > 500)
+    rates = sampled(sorted(found.rates), DOTS)
+    axes.scatter([found.intensity] * len(rates), rates, s=14, color=DOT, lw=0, alpha=0.6, label="correct candidate")
     axes.scatter([found.intensity], [found.reference_rate], marker="s", s=48, color=BAD, label="eager", zorder=4)
     axes.scatter([found.intensity], [found.best_rate], s=64, color=BEST, label=f"best: {found.share:.0%}", zorder=5)
     axes.set(xlabel="arithmetic over compulsory bytes (FLOP/B)", ylabel="arithmetic rate (FLOP/s)", xlim=(low, high))

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeVar
 
 from kb_evolve.report import series
 from kb_evolve.report.record import Record
@@ -41,6 +42,8 @@ class Mark:
 
 
 EMPTY = Curve((), (), (), (), ())
+
+Item = TypeVar("Item")
 
 
 def by_evaluation(record: Record) -> list[float]:
@@ -104,6 +107,13 @@ def migrations(record: Record) -> list[Mark]:
         for move in record.replayed.migrations
         if move.candidate_id in speedups
     ]
+
+
+def sampled(values: Sequence[Item], most: int) -> list[Item]:
+    """At most `most` of them, evenly spaced, the first and the last included."""
+    if len(values) <= most:
+        return list(values)
+    return [values[round(index * (len(values) - 1) / (most - 1))] for index in range(most)]
 
 
 def curve(steps: Sequence[tuple[int, series.Point]], xs: Sequence[float]) -> Curve:

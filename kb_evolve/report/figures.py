@@ -12,11 +12,11 @@ from kb_evolve.report.style import (
     BAD,
     BEST,
     DOT,
+    DOTS,
     INK,
     ISLANDS,
     MUTED,
     OKABE_ITO,
-    RASTER_ABOVE,
     canvas,
     empty,
     halo,
@@ -95,7 +95,7 @@ def islands(title: str, record: Record) -> Figure:
     if not found:
         return empty(figure, axes, _nothing(record))
     _draw_islands(axes, found)
-    marks = sampled(curves.migrations(record), MIGRATIONS_DRAWN)
+    marks = curves.sampled(curves.migrations(record), MIGRATIONS_DRAWN)
     _draw_marks(axes, [mark for mark in marks if not mark.is_reset], "v", "a migrant arrives")
     _draw_marks(axes, [mark for mark in marks if mark.is_reset], "X", "an island starts again")
     axes.axhline(1.0, color=INK, lw=1, ls=(0, (5, 3)), zorder=1)
@@ -107,25 +107,18 @@ def islands(title: str, record: Record) -> Figure:
     return figure
 
 
-def sampled(values: Sequence[Any], most: int) -> list[Any]:
-    """At most `most` of them, evenly spaced, the first and the last included."""
-    if len(values) <= most:
-        return list(values)
-    return [values[round(index * (len(values) - 1) / (most - 1))] for index in range(most)]
-
-
 def _draw(figure: Figure, axes: Axes, record: Record, xs: Sequence[float], *, with_first: bool = False) -> None:
     """Dots, staircase and band over the abscissae of the history."""
     points = series.correct_points(record.history)
+    dots = curves.sampled(points, DOTS)
     axes.scatter(
-        [xs[point.number - 1] for point in points],
-        [point.speedup for point in points],
+        [xs[point.number - 1] for point in dots],
+        [point.speedup for point in dots],
         s=11,
         color=DOT,
         alpha=0.65,
         lw=0,
         label="correct candidate",
-        rasterized=len(points) > RASTER_ABOVE,
     )
     best = curves.best_curve(record, xs)
     if best.x:
@@ -209,8 +202,10 @@ def _legend(figure: Figure, axes: Axes) -> None:
     """Below the axes: best, its interval, candidates, seed, then islands and marks."""
     handles, labels = axes.get_legend_handles_labels()
     order = {"best so far": 0, "95% interval": 1, "correct candidate": 2, "first (seed)": 3}
-    pairs = sorted(zip(handles, labels, strict=True), key=lambda pair: (order.get(pair[1], 9), pair[1]))
-    place: Any = {"loc": "outside lower center", "ncols": 4, "columnspacing": 1.2, "handlelength": 1.4}
+    order |= {"a migrant arrives": 8, "an island starts again": 9}
+    pairs = sorted(zip(handles, labels, strict=True), key=lambda pair: (order.get(pair[1], 4), pair[1]))
+    columns = 5 if len(labels) == 5 else 4
+    place: Any = {"loc": "outside lower center", "ncols": columns, "columnspacing": 1.2, "handlelength": 1.4}
     figure.legend([handle for handle, _ in pairs], [label for _, label in pairs], **place)
 
 

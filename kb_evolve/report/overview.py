@@ -73,7 +73,9 @@ def overview_context(
     curves, means = suite.fast_p(found), suite.means(found)
     solved = sum(entry.kernel_ms is not None for entry in found)
     baselines = list(dict.fromkeys(curve.baseline for curve in curves))
-    said = [f"{one_line(run, 60)}: {warning}" for run, several in warnings.items() for warning in several]
+    said = [
+        f"{one_line(run, 60)}: {one_line(warning, 400)}" for run, several in warnings.items() for warning in several
+    ]
     return {
         "title": f"{len(found)} problems",
         "hero": speedup_text(means[0].mean) if means else "No correct kernel yet",
@@ -93,15 +95,7 @@ def overview_context(
             "95%, such problems",
         ),
         "mean_rows": [_mean_row(mean) for mean in means],
-        "problem_columns": (
-            "Problem",
-            "Setting",
-            "Run",
-            "Told",
-            "Correct",
-            "Kernel",
-            *(f"Over {b}" for b in baselines),
-        ),
+        "problem_columns": ("Problem", *(f"Over {one_line(name, 40)}" for name in baselines), *LAST_COLUMNS),
         "problem_rows": [_problem_row(entry, baselines) for entry in found[:ROWS]],
         "hidden": max(0, len(found) - ROWS),
     }

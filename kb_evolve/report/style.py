@@ -70,8 +70,9 @@ PNG: dict[str, Any] = {"metadata": {"Software": None}, "pil_kwargs": {"compress_
 """Level 3 takes half the time of level 6, for files a tenth larger."""
 
 SIZE_INCHES = (6.6, 3.7)
-RASTER_ABOVE = 1_500
-"""Points beyond which a scatter in an SVG is an embedded picture, to keep the file small; every point is in it."""
+DOTS = 1_500
+"""Most dots of a scatter; of more candidates evenly spaced ones are drawn, and the caption says so. At column width
+more run into each other, and four scatters of 10,000 would make a page of 8 MB."""
 
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 

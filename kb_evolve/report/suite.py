@@ -6,8 +6,10 @@ fast_p is the share of the problems for which there is a correct kernel at least
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +37,13 @@ class Setting:
     """What results must share to be put into one curve."""
 
     device_name: str
+    """Empty in an entry of a run in which nothing was measured."""
     backend: str
     precision: str
+
+    def is_like(self, other: Setting) -> bool:
+        """Whether they differ in the device at most."""
+        return (self.backend, self.precision) == (other.backend, other.precision)
 
     def __str__(self) -> str:
         return f"{self.backend}, {self.device_name}, {self.precision}"
@@ -94,9 +101,13 @@ class Mean:
 
 
 def best_entries(found: Iterable[Entry]) -> list[Entry]:
-    """One for each problem and setting: of several runs, the one whose elite has the highest lower bound."""
+    """One for each problem and setting: of several runs, the one whose elite has the highest lower bound.
+
+    A run in which nothing was measured does not know its device's name; it is counted where most others of its backend
+    and precision are, so that its problem counts as unsolved there.
+    """
     chosen: dict[tuple[str, Setting], Entry] = {}
-    for entry in found:
+    for entry in _settled(list(found)):
         key = (entry.problem_sha256, entry.setting)
         if key not in chosen or _least(entry) > _least(chosen[key]):
             chosen[key] = entry
@@ -111,7 +122,7 @@ def entry_of(run: Run, history: series.History, baselines: Iterable[Mapping[str,
     winner = series.best(history)
     evaluation = winner.evaluation if winner else None
     names = [each.evaluation.device_name for each in history if each.evaluation.device_name]
-    device_name = evaluation.device_name if evaluation else names[-1] if names else run.device
+    device_name = evaluation.device_name if evaluation else names[-1] if names else ""
     return Entry(
         problem=plain_title(run.problem_id),
         problem_sha256=run.problem_sha256,
@@ -174,6 +185,17 @@ def read_baselines(paths: Iterable[str | Path]) -> list[dict[str, Any]]:
                 f"`kb-evolve baseline REF... --json` prints"
             ) from error
     return found
+
+
+def _settled(found: Sequence[Entry]) -> list[Entry]:
+    """The entries with a device's name each."""
+    settings = Counter(entry.setting for entry in found if entry.setting.device_name)
+    entries = []
+    for entry in found:
+        alike = [setting for setting, _ in settings.most_common() if setting.is_like(entry.setting)]
+        usual = alike[0] if alike else dataclasses.replace(entry.setting, device_name="no device used yet")
+        entries.append(entry if entry.setting.device_name else dataclasses.replace(entry, setting=usual))
+    return entries
 
 
 def _speedups(run: Run, evaluation: Evaluation, baselines: Iterable[Mapping[str, Any]]) -> dict[str, Figure]:

@@ -183,6 +183,8 @@ def test_history_is_in_the_order_told_not_in_the_order_added(store, make):
         one = made[number]
         store.add_evaluation("run00000", one.candidate.id, one.evaluation, make.key(one.candidate))
     assert [one.candidate.number for one in store.history("run00000")] == [2, 0, 3, 1]
+    moments = store.told_at("run00000")
+    assert len(moments) == 4 and moments == sorted(moments)
     assert store.pending("run00000") == []
 
 

@@ -81,4 +81,7 @@ def test_replies_and_failures_are_both_counted_and_outcomes_not_again(store, mak
     assert (counts.prompt_tokens, counts.completion_tokens) == (17, 5)
     assert counts.cost_usd == pytest.approx(0.03)
     assert sorted(one.usage["cost_usd"] for one in store.spent(RUN)) == [0.01, 0.02]
-    assert {(one.model, one.operator, one.island) for one in store.spent(RUN)} == {("some/model", "diff", 0)}
+    assert {(one.model, one.operator, one.island, one.number) for one in store.spent(RUN)} == {
+        ("some/model", "diff", 0, 4)
+    }
+    assert all(one.at.endswith("+00:00") for one in store.spent(RUN))

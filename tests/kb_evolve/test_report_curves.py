@@ -140,8 +140,8 @@ def test_island_curves_have_own_colours_while_there_are_enough(islands: int, lab
 
 
 def test_of_too_many_marks_the_first_the_last_and_evenly_spaced_ones_are_drawn() -> None:
-    assert figures.sampled(range(10), 4) == [0, 3, 6, 9]
-    assert figures.sampled(range(4), 4) == [0, 1, 2, 3]
+    assert curves.sampled(range(10), 4) == [0, 3, 6, 9]
+    assert curves.sampled(range(4), 4) == [0, 1, 2, 3]
 
 
 def test_a_history_that_cannot_be_told_again_is_reported_as_far_as_it_goes() -> None:
