@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from kb_evolve.commands.shared import db_option
 
 if TYPE_CHECKING:
     from kb_evolve.dashboard.guard import Access
+
+NICENESS = 5
+"""Of the dashboard's process: a search beside it, and the kernels that this times, come first."""
 
 NEEDED = ("uvicorn", "starlette", "sse_starlette", "jinja2", "markupsafe", "anyio", "h11")
 
@@ -38,6 +42,7 @@ def serve(db: str, host: str, port: int, with_token: bool, names: tuple[str, ...
         from kb_evolve.dashboard import server
     except ImportError as error:
         missing(error)
+    os.nice(NICENESS)
     try:
         server.serve(db, host, port, with_token, names, lambda address, access: _told(address, access, db, open_it))
     except server.ServeError as error:

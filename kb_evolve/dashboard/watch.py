@@ -23,9 +23,9 @@ from kb_evolve.report import series
 from kb_evolve.report.warnings import warnings
 
 IDLE = 60
-"""So many times as long as reading the news took, none is read again: a busy dashboard uses 1/60 of one core."""
+"""So many times the CPU seconds that reading the news took, none is read again: reading takes 1/60 of one core."""
 
-LONGEST_PAUSE_S = 60.0
+LONGEST_PAUSE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +115,15 @@ class Watch:
     def overview(self) -> Overview:
         """The run as it is now, or as it was at most `pause_s` ago."""
         with self._lock:
-            began = time.monotonic()
-            if self._overview is not None and began - self._read_at < self.pause_s:
+            if self._overview is not None and self.wait_s > 0:
                 return self._overview
+            is_first, began_s = self._overview is None, time.thread_time()
             state = self._store.state(self.run.id)
             if self._overview is None or state != self._overview.state:
                 self._record.read(self._store, self.run.id)
                 self._overview = _overview(self.run, state, self._record, self._store.paid(self.run.id))
-            self._read_at = time.monotonic()
-            self.pause_s = min(IDLE * (self._read_at - began), LONGEST_PAUSE_S)
+            took_s = 0.0 if is_first else time.thread_time() - began_s  # later ones have less to read
+            self._read_at, self.pause_s = time.monotonic(), min(IDLE * took_s, LONGEST_PAUSE_S)
             return self._overview
 
 
