@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,9 +10,15 @@ from types import TracebackType
 from typing import Any, Protocol, TextIO
 
 from islands.candidate import Evaluated
+from kb_evolve.report.text import one_line
 
 LINE_EVERY_S = 5.0
-"""Shortest time between two plain lines that announce nothing new."""
+"""Shortest time between two plain lines that announce nothing new, at first."""
+LONGEST_LINE_EVERY_S = 60.0
+"""The same after an hour: a run of days must not fill a log."""
+DRAW_EVERY_S = 0.25
+"""Shortest time between two drawings of the live view."""
+STOPPING = "waiting for the measurement in flight; Ctrl-C again stops at once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +75,8 @@ class Display(Protocol):
 
 
 def open_display(stream: TextIO) -> Display:
-    """The display that suits `stream`: live on a terminal, lines elsewhere."""
-    if stream.isatty():
+    """The display that suits `stream`: live on a terminal that can move its cursor, lines elsewhere."""
+    if stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown"):
         return LiveDisplay(stream)
     return LineDisplay(stream)
 
@@ -83,6 +90,7 @@ class LineDisplay:
         self._printed_s = float("-inf")
         self._best_id: str | None = None
         self._evaluations = -1
+        self._is_stopping = False
 
     def __enter__(self) -> LineDisplay:
         return self
@@ -95,9 +103,13 @@ class LineDisplay:
 
     def __call__(self, progress: Progress) -> None:
         best_id = progress.best.candidate.id if progress.best else ""
-        due = time.monotonic() - self._printed_s >= self._every_s
+        every_s = max(self._every_s, min(progress.elapsed_s / 60, LONGEST_LINE_EVERY_S))
+        due = time.monotonic() - self._printed_s >= every_s
         changed = progress.evaluations != self._evaluations
         is_new_best = self._best_id is not None and best_id != self._best_id
+        if progress.stopping and not self._is_stopping and not progress.stop:
+            self._is_stopping = True
+            self.say(STOPPING)
         if not is_new_best and not (due and changed):
             return
         print(progress_line(progress) + (_news(progress) if is_new_best else ""), file=self._stream, flush=True)
@@ -121,20 +133,24 @@ def progress_line(progress: Progress) -> str:
 def _news(progress: Progress) -> str:
     if progress.best is None or not progress.best.candidate.rationale:
         return ""
-    return f" | new best by {progress.best.candidate.mutator}: {progress.best.candidate.rationale}"
+    candidate = progress.best.candidate
+    return f" | new best by {one_line(candidate.mutator)}: {one_line(candidate.rationale)}"
 
 
 class LiveDisplay:
-    """A table that is redrawn in place with rich."""
+    """A view that is redrawn in place with rich, only where something changed."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
-        from rich.live import Live
 
         self._console = Console(file=stream)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live = self._new_live()
+        self._width = self._console.width
         self._drawn_s = float("-inf")
+        self._drawn: dict[str, str] = {}
         self._best_id: str | None = None
+        self._since: tuple[float, int] | None = None
+        """Seconds and evaluations of the run when the best was found; None while that was before this process."""
 
     def __enter__(self) -> LiveDisplay:
         self._live.start()
@@ -151,34 +167,95 @@ class LiveDisplay:
         is_new_best = self._best_id is not None and best_id != self._best_id
         self._best_id = best_id
         if is_new_best:
+            self._since = (progress.elapsed_s, progress.evaluations)
             self._console.print(f"{speedup_text(progress.best)}{_news(progress)}", markup=False, highlight=False)
-        if time.monotonic() - self._drawn_s >= 0.25:
-            self._live.update(progress_table(progress), refresh=True)
-            self._drawn_s = time.monotonic()
+        if time.monotonic() - self._drawn_s < DRAW_EVERY_S:
+            return
+        self._fit()
+        rows = progress_rows(progress, self._since)
+        if rows != self._drawn:
+            self._live.update(progress_table(rows), refresh=True)
+            self._drawn, self._drawn_s = rows, time.monotonic()
+
+    def _new_live(self) -> Any:
+        from rich.live import Live
+
+        return Live(console=self._console, auto_refresh=False, transient=True)
+
+    def _fit(self) -> None:
+        """Clears a screen that became narrower: its old lines were wrapped, and nobody knows into how many."""
+        width = self._console.width
+        if width < self._width:
+            self._live.stop()
+            self._console.clear()
+            self._live, self._drawn = self._new_live(), {}
+            self._live.start()
+        self._width = width
 
 
-def progress_table(progress: Progress) -> Any:
-    """A rich table with one row for each thing worth watching."""
+def progress_rows(progress: Progress, since: tuple[float, int] | None = None) -> dict[str, str]:
+    """What is worth watching, by name; `since`: the run's seconds and evaluations when its best was found."""
+    limit = f" of {progress.evaluations_limit}" if progress.evaluations_limit else ""
+    eta = f", about {duration_text(progress.eta_s)} left" if progress.eta_s is not None else ""
+    pace = 60 * progress.evaluations / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
+    rows = {
+        "run": f"{progress.run}: {progress.problem}{f' on {progress.device}' if progress.device else ''}",
+        "judged": f"{progress.evaluations}{limit}, {pace:.3g} a minute ({progress.attempts} attempts)",
+        "time": f"{duration_text(progress.elapsed_s)}{eta}",
+        "best": speedup_text(progress.best) + _found(progress, since),
+        "islands": _islands(progress),
+        "now": now_text(progress),
+        "verdicts": verdict_text(progress.verdicts),
+        "failed": _failed(progress),
+        "models": f"${progress.usd:.4f}" if progress.usd is not None else "",
+        "stopping": STOPPING if progress.stopping else "",
+    }
+    return {name: one_line(text, 400) for name, text in rows.items() if text}
+
+
+def progress_table(rows: Mapping[str, str]) -> Any:
+    """A rich table with one row for each thing worth watching; it wraps on a narrow terminal."""
     from rich.table import Table
     from rich.text import Text
 
-    limit = f" of {progress.evaluations_limit}" if progress.evaluations_limit else ""
-    eta = f", about {duration_text(progress.eta_s)} left" if progress.eta_s is not None else ""
-    per_island = "   ".join(f"{island}: {speedup_text(best)}" for island, best in sorted(progress.islands.items()))
-    rows = {
-        "evaluations": f"{progress.evaluations}{limit} ({progress.attempts} attempts)",
-        "time": f"{duration_text(progress.elapsed_s)}{eta}",
-        "best": speedup_text(progress.best),
-        "islands": per_island,
-        "verdicts": verdict_text(progress.verdicts),
-        "in flight": f"thinking {progress.thinking}, {flight_text(progress)}",
-    }
-    if progress.stopping:
-        rows["stopping"] = "waiting for the measurement in flight; Ctrl-C again stops at once"
-    table = Table(title=Text(f"{progress.run}: {progress.problem}"), show_header=False, title_justify="left")
+    table = Table.grid(padding=(0, 2), expand=False)
     for name, value in rows.items():
-        table.add_row(name, Text(value))
+        table.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
     return table
+
+
+def _found(progress: Progress, since: tuple[float, int] | None) -> str:
+    if progress.best is None:
+        return ""
+    candidate = progress.best.candidate
+    ago = f", {duration_text(progress.elapsed_s - since[0])} ago (at {since[1]} judged)" if since else ""
+    return f" {candidate.id} by {candidate.mutator}{ago}"
+
+
+def _islands(progress: Progress) -> str:
+    """The best of each island, without its interval: they must fit one line."""
+    numbers = sorted({*progress.islands, *range(progress.island_count)})
+    figures = {number: best.evaluation.speedup for number, best in progress.islands.items()}
+    return ", ".join(f"{one}: {figures[one]:.3g}x" if figures.get(one) else f"{one}: none yet" for one in numbers)
+
+
+def now_text(progress: Progress) -> str:
+    """`measuring 000051, building 000052 and 000053, 2 queued, thinking 3`."""
+    parts = []
+    for stage in ("measuring", "building"):
+        numbers = [id.rpartition("-")[2] for what, id in progress.at_work if what == stage]
+        parts += [f"{stage} {' and '.join(numbers)}"] if numbers else []
+    parts += [f"{progress.queued} queued"] if progress.queued else []
+    parts += [f"thinking {progress.thinking}"] if progress.thinking else []
+    return ", ".join(parts) or "nothing"
+
+
+def _failed(progress: Progress) -> str:
+    """The newest failure, with its reason."""
+    if progress.failed is None:
+        return ""
+    number, evaluation = progress.failed.candidate.id.rpartition("-")[2], progress.failed.evaluation
+    return f"{number} last, {evaluation.verdict}: {one_line(evaluation.reason, 120)}"
 
 
 def speedup_text(evaluated: Evaluated | None) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import math
+import os
 import re
 import threading
 from collections import Counter
@@ -307,6 +308,7 @@ class Mlflow:
     """A run of the experiment that is called as the problem, found again by a tag that holds our run's id."""
 
     def __init__(self, uri: str, run: Run) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # mlflow 3 reports its use unless told not to
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient(tracking_uri=uri)

@@ -118,7 +118,10 @@ def test_a_killed_run_is_drawn_whole_when_it_goes_on(
 
 
 @needs_mlflow
-def test_mlflow_holds_the_same_series_over_a_resumption(tmp_path: Path, toy_problem: Problem) -> None:
+def test_mlflow_holds_the_same_series_over_a_resumption(
+    tmp_path: Path, toy_problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # mlflow 3 wants a database or a server otherwise
     from mlflow.tracking import MlflowClient
 
     db, uri = tmp_path / "kb.db", f"file://{tmp_path}/mlruns"
