@@ -13,8 +13,9 @@ from itertools import accumulate
 from typing import TypeVar
 
 from kb_evolve.report import series
+from kb_evolve.report.moments import is_moment, moment
 from kb_evolve.report.record import Record
-from kb_evolve.report.timeline import moment, parts, running_seconds
+from kb_evolve.report.timeline import parts, running_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,10 @@ def payments(record: Record) -> list[tuple[float, float]]:
     Replies and failures count as they came; an attempt that recorded none counts, with its own usage, as it closed.
     """
     asked = {one.number for one in record.spent}
-    paid = [(moment(one.at), usd_of(one.usage)) for one in record.spent]
+    paid = [(_when(one.at), usd_of(one.usage)) for one in record.spent]
     for attempt in record.attempts:
         if attempt.closed_at and attempt.number not in asked:
-            paid.append((moment(attempt.closed_at), usd_of(attempt.usage)))
+            paid.append((_when(attempt.closed_at), usd_of(attempt.usage)))
     return sorted(entry for entry in paid if entry[1] > 0)
 
 
@@ -129,6 +130,11 @@ def curve(steps: Sequence[tuple[int, series.Point]], xs: Sequence[float]) -> Cur
         tuple(point.high for point in points),
         tuple(point.candidate_id for point in points),
     )
+
+
+def _when(at: str) -> float:
+    """Its moment; what cannot be read counts as paid before all else."""
+    return moment(at) if is_moment(at) else 0.0
 
 
 def usd_of(usage: Mapping[str, object]) -> float:

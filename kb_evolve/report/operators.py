@@ -75,7 +75,7 @@ def arm_table(record: Record) -> list[Arm]:
     by_number = {each.candidate.number: each for each in record.history}
     by_id = {each.candidate.id: each for each in record.history}
     elites = {reign.candidate_id for reign in record.replayed.reigns}
-    usd, device_s = dollars_by_number(record), device_by_id(works(record) or _undated(record))
+    usd, device_s = dollars_by_number(record), device_by_id(works(record))
     rows = []
     for (operator, model), numbers in arms.items():
         judged = [by_number[number] for number in sorted(numbers) if number in by_number]
@@ -156,7 +156,7 @@ def device_by_id(found: Iterable[Work]) -> dict[str, float]:
 
 def device_seconds(record: Record) -> float:
     """Seconds of measuring of the whole run."""
-    return sum(work.evaluate_s for work in works(record) or _undated(record))
+    return sum(work.evaluate_s for work in works(record))
 
 
 def is_control(run: Run) -> bool:
@@ -206,11 +206,3 @@ def _figure(each: Evaluated) -> tuple[float, float, float] | None:
     if evaluation.speedup is None or evaluation.speedup_ci is None:
         return None
     return evaluation.speedup, *evaluation.speedup_ci
-
-
-def _undated(record: Record) -> list[Work]:
-    """What was measured, where the moments of the tellings are not known."""
-    return [
-        Work(each.candidate.id, 0.0, each.evaluation.compile_s or 0.0, each.evaluation.evaluate_s or 0.0)
-        for each in paid_for(record.told)
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from islands.features import Coordinates
 from islands.population import Migration, Population, PopulationConfig
 from islands.run import Attempt, Event, Run
 from islands.turns import Spent
+from kb_evolve.report.moments import is_moment
 
 if TYPE_CHECKING:
     from islands.store import Store
@@ -86,7 +88,12 @@ def record_of(
     """
     replayed, trouble = retold(run, history, events)
     known_at = told_at[: len(history)] if len(told_at) >= len(history) else ()
-    return Record(run, standings(history, events), history, attempts, events, known_at, spent, replayed, trouble)
+    if not all(map(is_moment, known_at)):
+        known_at, trouble = (), trouble or "some of its moments are no times"
+    standing = history
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # `retold` has said what is wrong
+        standing = standings(history, events)
+    return Record(run, standing, history, attempts, events, known_at, spent, replayed, trouble)
 
 
 def retold(run: Run, history: Sequence[Evaluated], events: Sequence[Event]) -> tuple[Replayed, str]:
@@ -101,7 +108,7 @@ def retold(run: Run, history: Sequence[Evaluated], events: Sequence[Event]) -> t
             else:
                 population.tell(evaluated)
             _note_reign(reigns, population)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         trouble = f"it ends after {population.told} of {len(history)} candidates ({type(error).__name__}: {error})"
     cells, moves = population.cells, tuple(population.migrations)
     return Replayed(config.axes, dict(config.edges), cells, moves, tuple(reigns)), trouble

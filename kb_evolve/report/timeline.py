@@ -8,12 +8,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any
 
 from islands.bouts import BOUT, OPENED
 from islands.candidate import DUPLICATE_OF, Evaluated
+from kb_evolve.report.moments import is_moment, moment
 from kb_evolve.report.record import Record
 
 BINS = 60
@@ -56,17 +56,13 @@ class Work:
     evaluate_s: float
 
 
-def moment(at: str) -> float:
-    """Seconds since the epoch of a UTC ISO 8601 time."""
-    return datetime.fromisoformat(at).timestamp()
-
-
 def parts(record: Record) -> list[Part]:
     """From each `started` event to the last row that was written before the next one."""
-    starts = sorted(moment(event.at) for event in record.events if event.kind == "started")
-    starts = starts or [moment(record.run.started_at)]
+    seen = [moment(at) for at in _moments(record) if is_moment(at)]
+    began = [event.at for event in record.events if event.kind == "started"] or [record.run.started_at]
+    starts = sorted(moment(at) for at in began if is_moment(at)) or [min(seen, default=0.0)]
     ends = list(starts)
-    for at in _moments(record):
+    for at in seen:
         index = bisect_right(starts, at) - 1
         if index >= 0:
             ends[index] = max(ends[index], at)
@@ -92,15 +88,15 @@ def works(record: Record) -> list[Work]:
 
     Each evaluation once, by the first candidate that was told it: what several islands share, and what repeats a
     twin's figures (DUPLICATE_OF), cost nothing more. The first figures of duels and all fresh measurements are on
-    record as events.
+    record as events. Where moments lack, the run's start stands for them.
     """
     found: list[Work] = []
     for event in record.events:
         if event.kind in (OPENED, BOUT) and isinstance(event.fields.get("evaluation"), dict):
             found.append(_work(str(event.fields.get("candidate", "")), event.at, event.fields["evaluation"]))
     first_told = {each.candidate.id for each in paid_for(record.told)}
-    for each, at in zip(record.told, record.told_at, strict=False):
-        if each.candidate.id in first_told:
+    for each, at in zip_longest(record.told, record.told_at, fillvalue=record.run.started_at):
+        if isinstance(each, Evaluated) and each.candidate.id in first_told:
             evaluation = each.evaluation
             costs = {"compile_s": evaluation.compile_s, "evaluate_s": evaluation.evaluate_s}
             found.append(_work(each.candidate.id, at, costs))
@@ -150,15 +146,14 @@ def timeline(record: Record, bins: int = BINS) -> Timeline | None:
     )
 
 
-def _moments(record: Record) -> Iterable[float]:
+def _moments(record: Record) -> Iterable[str]:
     for event in record.events:
-        yield moment(event.at)
+        yield event.at
     for attempt in record.attempts:
-        yield moment(attempt.opened_at)
+        yield attempt.opened_at
         if attempt.closed_at:
-            yield moment(attempt.closed_at)
-    for at in record.told_at:
-        yield moment(at)
+            yield attempt.closed_at
+    yield from record.told_at
 
 
 def _running(at: float, found: Sequence[Part], starts: Sequence[float]) -> float:
@@ -168,7 +163,7 @@ def _running(at: float, found: Sequence[Part], starts: Sequence[float]) -> float
 
 def _work(candidate_id: str, at: str, document: dict[str, Any]) -> Work:
     compile_s, evaluate_s = (float(document.get(name) or 0.0) for name in ("compile_s", "evaluate_s"))
-    return Work(candidate_id, moment(at), compile_s, evaluate_s)
+    return Work(candidate_id, moment(at) if is_moment(at) else 0.0, compile_s, evaluate_s)
 
 
 def _spread(busy_s: list[float], start_s: float, end_s: float, width_s: float) -> None:

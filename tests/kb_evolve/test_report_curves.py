@@ -11,8 +11,9 @@ from islands.bouts import bout_fields, opened_fields
 from islands.candidate import DUPLICATE_OF
 from islands.duels import Wanted
 from islands.population import Population, PopulationConfig
-from kb_evolve.report import curves, figures, timeline
+from kb_evolve.report import captions, curves, figures, timeline
 from kb_evolve.report.record import record_of
+from kb_evolve.report.warnings import warnings_of
 
 HISTORY = [
     evaluated(0, 0.5, mutator="seed", source="seed"),
@@ -152,3 +153,20 @@ def test_a_history_that_cannot_be_told_again_is_reported_as_far_as_it_goes() -> 
     assert "greed" in foreign.trouble and len(foreign.replayed.reigns) == 3
     unusable = a_record(HISTORY, a_run(config={"population": {"islands": "many"}}))
     assert "cannot be used" in unusable.trouble and len(unusable.replayed.reigns) == 3
+
+
+def test_what_cannot_be_read_is_said_and_never_a_crash() -> None:
+    lost = event("bout", 9, **{**bout_fields(Wanted(HISTORY[2], "rival", "x"), HISTORY[2].evaluation, 1)})
+    timeless = dataclasses.replace(event("started", 0), at="yesterday")
+    record = a_record(
+        HISTORY,
+        a_run(started_at="<b>"),
+        events=[timeless, lost],
+        attempts=[dataclasses.replace(attempt(2, usage={"cost_usd": 0.5}), closed_at="never")],
+        told_at=[at(1), "?", *[at(2)] * 4],
+    )
+    assert "run-000002" in record.trouble and len(record.replayed.reigns) == 1
+    assert curves.by_wall(record) == [] and curves.total_usd(record) == 0.5
+    assert timeline.timeline(record) is None and timeline.wall_seconds(record) >= 0
+    assert "no times" in a_record(HISTORY, told_at=["?"] * 6).trouble
+    assert captions.captions(record) and warnings_of(record)
