@@ -88,7 +88,7 @@ def _report_several(store: Store, runs: list[Run], out: str, baselines: tuple[st
 
 
 @click.command(epilog="Example: kb-evolve export rmsnorm-cpp-cpu-fp32 --format bundle --out rmsnorm-bundle")
-@click.argument("run", metavar="RUN")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What to write.")
 @click.option("--out", metavar="PATH", help="Folder to write to, created; for markdown a file, else standard output.")
 @click.option("--level", type=int, metavar="N", help="KernelBench level in file names; the problem's own by default.")
@@ -96,45 +96,67 @@ def _report_several(store: Store, runs: list[Run], out: str, baselines: tuple[st
 @db_option
 @json_option
 def export(
-    run: str, form: str, out: str | None, level: int | None, problem_id: int | None, db: str, as_json: bool
+    runs: tuple[str, ...],
+    form: str,
+    out: str | None,
+    level: int | None,
+    problem_id: int | None,
+    db: str,
+    as_json: bool,
 ) -> None:
     """Write a run's best kernels for others.
 
-    kernelbench: files in KernelBench's layout that run with torch alone. bundle: the elite with its lineage, prompts,
-    evaluations and checksums, for `kb-evolve verify` elsewhere. markdown: a summary for an issue or a pull request.
-    replies: what its models answered, for `kb-evolve run --replay`.
+    kernelbench: files in KernelBench's layout that run with torch alone; several runs on problems of one level go into
+    one folder, as its analysis reads them. bundle: the elite with its lineage, prompts, evaluations and checksums, for
+    `kb-evolve verify` elsewhere. markdown: a summary for an issue or a pull request. replies: what its models answered,
+    for `kb-evolve run --replay`.
     """
     from islands.store import open_store
-    from kb_evolve.config import ConfigError
 
-    if form != "kernelbench" and (level is not None or problem_id is not None):
-        raise ConfigError(f"--level and --problem-id are for --format kernelbench, not for {form}: leave them out")
-    if out is None and form != "markdown":
-        raise ConfigError(f"--format {form} needs --out DIR, the folder to write to")
+    _check_export(runs, form, out, (level, problem_id))
     with open_store(db, read_only=True) as store:
-        found = find_run(store, run)
+        found = [find_run(store, run) for run in runs]
         if form == "markdown":
-            _echo_markdown(found, store, out, as_json)
+            _echo_markdown(found[0], store, out, as_json)
             return
         paths = _write_files(found, store, form, str(out), (level, problem_id))
     if as_json:
-        emit_json({"run": found.name, "format": form, "paths": [str(path) for path in paths]})
+        names = {"run": found[0].name} if len(found) == 1 else {"runs": [run.name for run in found]}
+        emit_json({**names, "format": form, "paths": [str(path) for path in paths]})
         return
     for path in paths:
         click.echo(path)
 
 
-def _write_files(run: Run, store: Store, form: str, out: str, numbers: tuple[int | None, int | None]) -> list[Path]:
+def _check_export(runs: tuple[str, ...], form: str, out: str | None, numbers: tuple[int | None, int | None]) -> None:
+    """ConfigError for options that do not go together."""
+    from kb_evolve.config import ConfigError
+
+    is_numbered = numbers != (None, None)
+    if form != "kernelbench" and is_numbered:
+        raise ConfigError(f"--level and --problem-id are for --format kernelbench, not for {form}: leave them out")
+    if len(runs) > 1 and (form != "kernelbench" or is_numbered):
+        what = "--level and --problem-id name one problem" if is_numbered else f"--format {form} takes one run"
+        raise ConfigError(f"{what}, {len(runs)} runs were given: export them one by one")
+    if out is None and form != "markdown":
+        raise ConfigError(f"--format {form} needs --out DIR, the folder to write to")
+
+
+def _write_files(
+    runs: list[Run], store: Store, form: str, out: str, numbers: tuple[int | None, int | None]
+) -> list[Path]:
     from kb_evolve.export.bundle import export_bundle
-    from kb_evolve.export.kernelbench import export_run
+    from kb_evolve.export.kernelbench import export_run, export_runs
     from kb_evolve.export.replies import export_replies
     from kb_evolve.standing import standing
 
     if form == "bundle":
-        return export_bundle(store, run, out)
+        return export_bundle(store, runs[0], out)
     if form == "replies":
-        return [export_replies(store.turns(run.id), out)]
-    return export_run(run, standing(store, run.id), out, *numbers)
+        return [export_replies(store.turns(runs[0].id), out)]
+    if len(runs) > 1:
+        return export_runs([(run, standing(store, run.id)) for run in runs], out)
+    return export_run(runs[0], standing(store, runs[0].id), out, *numbers)
 
 
 def _echo_markdown(run: Run, store: Store, out: str | None, as_json: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -56,12 +58,73 @@ def export_run(
     names = [f"level_{level}_problem_{problem_id}_sample_{n}_kernel.py" for n in range(len(winners))]
     contents = {name: kernel_text(each) for name, each in zip(names, winners, strict=True)}
     contents["eval_results.json"] = _json(eval_results(run, winners, problem_id), indent=4)
-    contents["generation_config.yaml"] = _generation_config(run, level, problem_id, len(winners))
-    contents[PROVENANCE] = _json(provenance(run, winners, contents), indent=2)
+    config = _generation_config(run, folder_name(run.name), level, (problem_id, problem_id), len(winners))
+    contents["generation_config.yaml"] = config
+    contents[PROVENANCE] = _json(provenance([run], winners, contents), indent=2)
     contents["reference.py"] = run.problem_source
     contents["check.py"] = (Path(__file__).parent / "carried" / "check.py").read_text(encoding="utf-8")
     _remove_stale(folder, level, problem_id, names)
     return [_write(folder / name, text) for name, text in contents.items()]
+
+
+def export_runs(found: Sequence[tuple[Run, Sequence[Evaluated]]], out_dir: str | Path) -> list[Path]:
+    """Writes one `runs/kb_evolve_level<L>/` of several runs, each on another problem of that level; the files' paths.
+
+    It holds what `export_run` writes, but for `reference.py` and `check.py`, which are for one problem. A run without a
+    correct candidate has a result that says so, and no kernel. Raises ExportError where KernelBench's files cannot hold
+    the runs side by side, or none has a correct candidate.
+    """
+    level = _one_level([run for run, _ in found])
+    results: dict[str, Any] = {}
+    winners: list[Evaluated] = []
+    contents: dict[str, str] = {}
+    for run, history in found:
+        number, best = kernelbench_numbers(run.problem_id)[1], samples(history)
+        results |= eval_results(run, best, number) if best else {str(number): [_failed(run, history)]}
+        winners += best
+        for sample, each in enumerate(best):
+            contents[f"level_{level}_problem_{number}_sample_{sample}_kernel.py"] = kernel_text(each)
+    if not winners:
+        raise ExportError(f"none of the {len(found)} runs has a correct candidate, so there is nothing to export")
+    numbers = [int(number) for number in results]
+    most = max(len(entries) for entries in results.values())
+    name = f"kb_evolve_level{level}"
+    evidence = provenance([run for run, _ in found], winners, contents)
+    contents |= {"eval_results.json": _json(results, indent=4), PROVENANCE: _json(evidence, indent=2)}
+    contents["generation_config.yaml"] = _generation_config(
+        found[0][0], name, level, (min(numbers), max(numbers)), most
+    )
+    folder = Path(out_dir) / "runs" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        _remove_stale(folder, level, number, list(contents))
+    return [_write(folder / name, text) for name, text in contents.items()]
+
+
+def _one_level(runs: Sequence[Run]) -> int:
+    """The level of runs that fit into one folder of KernelBench's; ExportError that says which do not."""
+    by_number: dict[tuple[int, int], Run] = {}
+    for run in runs:
+        numbers = kernelbench_numbers(run.problem_id)
+        if numbers == (0, 0):
+            raise ExportError(
+                f"run {run.name!r} is on {run.problem_id}, which has no number in KernelBench: several runs share a "
+                "folder by their problems' numbers; export it alone"
+            )
+        if numbers in by_number:
+            raise ExportError(
+                f"runs {by_number[numbers].name!r} and {run.name!r} are both on {run.problem_id}: name one of them"
+            )
+        by_number[numbers] = run
+    for name, values in {
+        "level": {level for level, _ in by_number},
+        "backend": {run.backend for run in runs},
+        "precision": {run.precision for run in runs},
+    }.items():
+        if len(values) > 1:
+            found = ", ".join(map(str, sorted(values)))
+            raise ExportError(f"a folder of KernelBench's has one {name}, these runs have {found}: export them apart")
+    return next(iter(by_number))[0]
 
 
 def no_elite(run: Run, history: Sequence[Evaluated]) -> str:
@@ -102,33 +165,41 @@ def eval_results(run: Run, winners: Sequence[Evaluated], problem_id: int) -> dic
     return {str(problem_id): [_entry(run, each, sample_id) for sample_id, each in enumerate(winners)]}
 
 
-def provenance(run: Run, winners: Sequence[Evaluated], contents: dict[str, str]) -> dict[str, Any]:
-    """What KernelBench's layout has no place for: our evaluations, hashes, ids, sources as evolved."""
-    import dataclasses
-    import hashlib
+def provenance(runs: Sequence[Run], winners: Sequence[Evaluated], contents: dict[str, str]) -> dict[str, Any]:
+    """What KernelBench's layout has no place for: our evaluations, hashes, ids, sources as evolved.
 
-    described = dataclasses.asdict(run)
-    del described["problem_source"]
-    described["config"] = {name: value for name, value in run.config.items() if name != "prompt_secret"}
-    kernels = [
-        {
-            "sample_id": sample_id,
-            "file": name,
-            "file_sha256": hashlib.sha256(contents[name].encode()).hexdigest(),
-            "builds_without_ninja": contents[name] != each.candidate.source,
-            "candidate_id": each.candidate.id,
-            "parent_ids": list(each.candidate.parent_ids),
-            "generation": each.candidate.generation,
-            "island": each.candidate.island,
-            "mutator": each.candidate.mutator,
-            "rationale": each.candidate.rationale,
-            "source_sha256": each.candidate.source_sha256,
-            "source": each.candidate.source,
-            "evaluation": each.evaluation.to_json(),
-        }
-        for sample_id, (name, each) in enumerate(zip(contents, winners, strict=False))
-    ]
-    return {"generator": "kb_evolve", "run": described, "samples": kernels}
+    `run`, or `runs` for several; the kernels' files stand first in `contents`, in the winners' order.
+    """
+    described = [_described(run) for run in runs]
+    head = {"run": described[0]} if len(described) == 1 else {"runs": described}
+    kernels = [_kernel(name, contents[name], each) for name, each in zip(contents, winners, strict=False)]
+    return {"generator": "kb_evolve", **head, "samples": kernels}
+
+
+def _described(run: Run) -> dict[str, Any]:
+    fields = dataclasses.asdict(run)
+    del fields["problem_source"]
+    return fields | {"config": {name: value for name, value in run.config.items() if name != "prompt_secret"}}
+
+
+def _kernel(name: str, text: str, each: Evaluated) -> dict[str, Any]:
+    named = SAMPLE.fullmatch(name)
+    assert named is not None
+    return {
+        "sample_id": int(named[3]),
+        "file": name,
+        "file_sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "builds_without_ninja": text != each.candidate.source,
+        "candidate_id": each.candidate.id,
+        "parent_ids": list(each.candidate.parent_ids),
+        "generation": each.candidate.generation,
+        "island": each.candidate.island,
+        "mutator": each.candidate.mutator,
+        "rationale": each.candidate.rationale,
+        "source_sha256": each.candidate.source_sha256,
+        "source": each.candidate.source,
+        "evaluation": each.evaluation.to_json(),
+    }
 
 
 def folder_name(name: str) -> str:
@@ -174,13 +245,26 @@ def _entry(run: Run, each: Evaluated, sample_id: int) -> dict[str, Any]:
     }
 
 
-def _generation_config(run: Run, level: int, problem_id: int, count: int) -> str:
+def _failed(run: Run, history: Sequence[Evaluated]) -> dict[str, Any]:
+    """The result of a problem without a correct kernel."""
+    broken = (Verdict.COMPILE_ERROR, Verdict.LOAD_ERROR)
+    return {
+        "sample_id": 0,
+        "compiled": any(each.evaluation.verdict not in broken for each in history),
+        "correctness": False,
+        "metadata": {"device": run.device, "kb_evolve": {"verdict": f"none of {len(history)} candidates is correct"}},
+        "runtime": -1.0,
+        "runtime_stats": {},
+    }
+
+
+def _generation_config(run: Run, name: str, level: int, subset: tuple[int, int], count: int) -> str:
     """The settings that KernelBench's scripts know, as YAML (each value in JSON's notation)."""
     settings = {
-        "run_name": folder_name(run.name),
+        "run_name": name,
         "dataset_src": "local",
         "level": level,
-        "subset": [problem_id, problem_id],
+        "subset": list(subset),
         "num_samples": count,
         "backend": run.backend,
         "precision": run.precision,

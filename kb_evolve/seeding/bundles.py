@@ -53,15 +53,20 @@ def evolved_source(provenance: Any, name: str, text: str) -> tuple[str, dict[str
     for sample in samples if isinstance(samples, list) else ():
         if not isinstance(sample, dict) or sample.get("file") != name or not isinstance(sample.get("source"), str):
             continue
-        source, run = sample["source"], provenance.get("run")
-        if text in (source, portable(source)):
-            origin = {"candidate": sample.get("candidate_id"), **_run_fields(run)}
-            return source, {key: one_line(value) for key, value in origin.items() if isinstance(value, str)}
+        if text in (sample["source"], portable(sample["source"])):
+            candidate = sample.get("candidate_id")
+            origin = {"candidate": candidate, **_run_fields(provenance, str(candidate))}
+            return sample["source"], {key: one_line(value) for key, value in origin.items() if isinstance(value, str)}
     return text, {}
 
 
-def _run_fields(run: Any) -> dict[str, Any]:
-    return {"run": run.get("name"), "run_id": run.get("id")} if isinstance(run, dict) else {}
+def _run_fields(provenance: dict[str, Any], candidate: str) -> dict[str, Any]:
+    """Name and id of the candidate's run, of those on record: a candidate's id begins with its run's."""
+    runs = provenance.get("runs")
+    for run in [provenance.get("run"), *(runs if isinstance(runs, list) else [])]:
+        if isinstance(run, dict) and run.get("id") == candidate.rpartition("-")[0]:
+            return {"run": run.get("name"), "run_id": run.get("id")}
+    return {}
 
 
 def _unfit(bundle: Bundle, problem: Problem, backend: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -21,7 +22,7 @@ from fitness.evaluation import Verdict
 from fitness.replay import Failure, Landscape
 from islands.store import open_store
 from kb_evolve.export.fastp import analyse_folder, read_kernelbench_baseline
-from kb_evolve.export.kernelbench import export_run
+from kb_evolve.export.kernelbench import export_run, export_runs
 from kb_evolve.standing import best_of, standing
 
 ROOT = os.environ.get("KERNELBENCH_ROOT", "")
@@ -223,12 +224,18 @@ def test_runs_of_the_database_meet_the_baselines_of_this_program(tmp_path: Path)
 # KernelBench's own words
 
 
-def exported_level_1(tmp_path: Path) -> tuple[Path, Path]:
-    """Our export of an elite as level 1, problem 19, and a baseline that knows it."""
+def exported_level_1(tmp_path: Path, several: bool = False) -> tuple[Path, Path]:
+    """Our export of an elite as level 1, problem 19, or of several runs, and a baseline that knows two problems."""
     db = new_database(tmp_path)
     with open_store(db, read_only=True) as store:
         run = store.runs()[0]
-        folder = export_run(run, standing(store, run.id), tmp_path / "out", 1, 19)[0].parent
+        history = standing(store, run.id)
+    if several:
+        runs = [(dataclasses.replace(run, problem_id=f"level1/{number}"), history) for number in (19, 20)]
+        unsolved = dataclasses.replace(run, problem_id="level1/21"), []
+        folder = export_runs([*runs, unsolved], tmp_path / "out")[0].parent
+    else:
+        folder = export_run(run, history, tmp_path / "out", 1, 19)[0].parent
     return folder, baseline(tmp_path / "H" / "b.json", {"19_ReLU.py": 4.0, "20_LeakyReLU.py": 1.0})
 
 
@@ -257,10 +264,10 @@ def random_results(seed: int, numbers: range) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not ROOT, reason="KERNELBENCH_ROOT names no checkout of KernelBench")
-@pytest.mark.parametrize("case", ["export", "random", "none correct"])
+@pytest.mark.parametrize("case", ["export", "several", "random", "none correct"])
 def test_kernelbenchs_own_script_says_the_same(tmp_path: Path, case: str) -> None:
-    if case == "export":
-        folder, times = exported_level_1(tmp_path)
+    if case in ("export", "several"):
+        folder, times = exported_level_1(tmp_path, case == "several")
     else:
         document = random_results(1, range(1, 91)) if case == "random" else {"1": [wrong()]}
         folder = results(tmp_path / "runs" / "mine", document)

@@ -15,7 +15,7 @@ import pytest
 from fitness.evaluation import Evaluation, Verdict
 from islands.candidate import Candidate, Evaluated
 from islands.run import Run
-from kb_evolve.export.kernelbench import ExportError, export_run, folder_name, kernelbench_numbers
+from kb_evolve.export.kernelbench import ExportError, export_run, export_runs, folder_name, kernelbench_numbers
 from kb_evolve.export.portable import function_text, portable
 
 REFERENCE = """
@@ -160,6 +160,56 @@ def test_a_second_export_leaves_no_sample_of_the_first(tmp_path):
     first = export_run(RUN, HISTORY, tmp_path, level=1, problem_id=23)
     export_run(RUN, HISTORY[2:3], tmp_path, level=1, problem_id=23)
     assert first[0].exists() and not first[1].exists()
+
+
+def numbered(problem: str, **fields: str) -> Run:
+    return replace(RUN, id=problem.replace("/", ""), name=problem, problem_id=problem, **fields)
+
+
+def test_several_runs_of_one_level_share_a_folder_that_knows_the_unsolved_ones(tmp_path):
+    runs = [
+        (numbered("level1/23"), HISTORY),
+        (numbered("level1/7"), HISTORY[2:3]),
+        (numbered("level1/40"), [HISTORY[1]]),
+    ]
+    paths = export_runs(runs, tmp_path)
+    folder = tmp_path / "runs" / "kb_evolve_level1"
+    assert {path.parent for path in paths} == {folder}
+    kernels = sorted(path.name for path in paths if path.name.endswith("_kernel.py"))
+    assert kernels == [f"level_1_problem_{place}_kernel.py" for place in ("23_sample_0", "23_sample_1", "7_sample_0")]
+    results = json.loads((folder / "eval_results.json").read_text())
+    assert {key: [one["correctness"] for one in entries] for key, entries in results.items()} == {
+        "23": [True, True],
+        "7": [True],
+        "40": [False],
+    }
+    assert results["40"][0]["runtime"] == -1.0 and results["40"][0]["compiled"] is True
+    evidence = json.loads((folder / "provenance.json").read_text())
+    assert [run["name"] for run in evidence["runs"]] == ["level1/23", "level1/7", "level1/40"]
+    for sample in evidence["samples"]:
+        assert sample["file_sha256"] == hashlib.sha256((folder / sample["file"]).read_bytes()).hexdigest()
+    assert "subset: [7, 40]" in (folder / "generation_config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ([numbered("level1/1"), numbered("softmax")], "softmax, which has no number"),
+        ([numbered("level1/1"), numbered("level1/1")], "are both on level1/1"),
+        ([numbered("level1/1"), numbered("level2/1")], "has one level, these runs have 1, 2"),
+        ([numbered("level1/1"), numbered("level1/2", backend="cuda")], "has one backend, these runs have cpp, cuda"),
+        ([numbered("level1/1"), numbered("level1/2", precision="tf32")], "has one precision"),
+    ],
+)
+def test_runs_that_kernelbench_cannot_hold_side_by_side_are_refused(tmp_path, runs, said):
+    with pytest.raises(ExportError, match=said):
+        export_runs([(run, HISTORY) for run in runs], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_runs_without_a_correct_candidate_are_refused(tmp_path):
+    with pytest.raises(ExportError, match="none of the 2 runs"):
+        export_runs([(numbered("level1/1"), []), (numbered("level1/2"), [HISTORY[1]])], tmp_path)
 
 
 @pytest.mark.parametrize("history", [[], [HISTORY[1]]])

@@ -112,3 +112,9 @@ def test_a_format_that_writes_files_needs_a_folder(found: tuple[Run, Evaluated, 
 def test_numbers_of_kernelbench_are_for_its_layout_alone(found: tuple[Run, Evaluated, Path]) -> None:
     result = kb("export", "night", "--db", found[2], "--format", "markdown", "--level", "1")
     assert result.exit_code == 2 and "are for --format kernelbench" in result.stderr
+
+
+@pytest.mark.parametrize("form", ["markdown", "bundle", "replies"])
+def test_several_runs_are_for_kernelbenchs_layout_alone(found: tuple[Run, Evaluated, Path], form: str) -> None:
+    result = kb("export", "night", "night", "--db", found[2], "--format", form, "--out", found[2].parent / "out")
+    assert result.exit_code == 2 and "takes one run, 2 runs were given" in result.stderr
