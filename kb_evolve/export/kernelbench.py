@@ -117,12 +117,12 @@ def _one_level(runs: Sequence[Run]) -> int:
             )
         by_number[numbers] = run
     for name, values in {
-        "level": {level for level, _ in by_number},
+        "level": {str(level) for level, _ in by_number},
         "backend": {run.backend for run in runs},
         "precision": {run.precision for run in runs},
     }.items():
         if len(values) > 1:
-            found = ", ".join(map(str, sorted(values)))
+            found = ", ".join(sorted(values))
             raise ExportError(f"a folder of KernelBench's has one {name}, these runs have {found}: export them apart")
     return next(iter(by_number))[0]
 
