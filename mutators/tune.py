@@ -36,6 +36,9 @@ class TuneOptions:
     first: int = 2
     """Configurations known before the model is asked. Far ones instead of random ones cost more on easy landscapes:
     corners of a space mostly fail (docs/landscapes.md)."""
+    own: int = 4
+    """Configurations that an island must have timed itself before the times of other islands count no more. Their
+    failures always count."""
     pool: int = 400
     """Configurations drawn for each proposal, from which the climb to the most promising one starts."""
     least_chance: float = 0.02
@@ -51,7 +54,7 @@ class Seen:
     """None for a configuration that failed."""
     works: dict[Row, bool]
     """Which configurations run, by what all islands measured: an island finds its own way to the fastest one, but need
-    not learn again what fails."""
+    not learn again what fails (docs/landscapes.md)."""
 
     def timed(self) -> list[tuple[float, Row]]:
         """(log(kernel_ms), configuration), the fastest first."""
@@ -73,7 +76,7 @@ class Tune:
         if not tunables:
             return refused(self.name, "the parent declares no tunables (`NAME = VALUE;  // tune: V1 V2 ...`)", ticket)
         random, space, known = Random(ticket.seed), surrogate.space_of(tunables), known_sources(ticket)
-        seen = _seen(space, family(ticket), ticket.elsewhere)
+        seen = _seen(space, family(ticket), ticket.elsewhere, self.options.own)
         taken, size = set(seen.rows), math.prod(len(one.choices) for one in tunables)
         while len(taken) < size:
             if (found := self._choose(space, seen, taken, random)) is None:
@@ -168,10 +171,13 @@ def _values_of(source: str) -> tuple[tuple[str, str], ...]:
     return tuple(values_of(source).items())
 
 
-def _seen(space: Space, relatives: Sequence[Evaluated], elsewhere: Sequence[Evaluated]) -> Seen:
-    """What is known of the parent's space, by its relatives and by other islands."""
+def _seen(space: Space, relatives: Sequence[Evaluated], elsewhere: Sequence[Evaluated], own: int) -> Seen:
+    """What is known of the parent's space by its relatives, and by other islands while few of those were timed."""
     found = _measured(space, relatives)
-    works = {row: ms is not None for row, ms in (_measured(space, elsewhere) | found).items()}
+    everywhere = _measured(space, elsewhere) | found
+    works = {row: ms is not None for row, ms in everywhere.items()}
+    if sum(ms is not None for ms in found.values()) < own:
+        found = everywhere
     return Seen(list(found), [None if ms is None else math.log(ms) for ms in found.values()], works)
 
 
