@@ -87,6 +87,32 @@ def test_what_was_kept_from_models_and_what_names_this_machine_stays_at_home(ori
     assert json.loads((original / "bundle" / "environment.json").read_text())["config"]["judge"]["timeout_s"] == 30.0
 
 
+def test_prompts_and_replies_of_the_lineage_come_along_and_what_is_too_long_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched(tmp_path / "kb.db")
+    with open_store(tmp_path / "kb.db") as store:
+        run = store.runs()[0]
+        elite = best_of(store, run.id)
+        assert elite is not None
+        number = elite.candidate.number
+        others = [attempt.number for attempt in store.attempts(run.id) if attempt.number != number]
+        for each, text in ((number, "make it fast"), (max(others), "of another branch")):
+            request = {"number": each, "turn": 0, "operator": "diff", "model": "m", "island": 0, "parent_ids": ()}
+            request |= {"messages": [{"role": "user", "content": text}], "prompt_version": "1", "parameters": {}}
+            store.open_request(run.id, request | {"worst_usd": None})
+        reply = {"text": "<<<<<<< SEARCH", "reasoning": "", "finish_reason": "stop", "usage": {}}
+        store.add_reply(run.id, number, 0, reply)
+    (turn,) = json.loads((bundle_of(tmp_path / "kb.db", tmp_path / "a") / "conversations.json").read_text())
+    assert turn["messages"] == [{"role": "user", "content": "make it fast"}]
+    assert (turn["number"], turn["text"]) == (number, "<<<<<<< SEARCH")
+    monkeypatch.setattr("kb_evolve.export.bundle.CONVERSATIONS_LIMIT", 10)
+    folder = bundle_of(tmp_path / "kb.db", tmp_path / "b")
+    assert json.loads((folder / "conversations.json").read_text()) == []
+    assert json.loads((folder / "bundle.json").read_text())["conversations_left_out"] == 1
+    assert "1 prompts and replies" in (folder / "README.md").read_text()
+
+
 def test_a_bundle_is_not_written_over_other_files(original: Path) -> None:
     result = kb("export", "night", "--db", original / "kb.db", "--format", "bundle", "--out", original)
     assert result.exit_code == 2 and "not an empty folder" in result.stderr
