@@ -148,22 +148,41 @@ def roofline(title: str, record: Record) -> Figure:
     found = roofline_data.roofline(record)
     if found is None:
         return empty(figure, axes, roofline_data.why_no_roofline(record))
-    ridge = found.ceilings[-1][1] / found.bytes_per_s
-    low, high = min(found.intensity, ridge) / 8, max(found.intensity, ridge) * 8
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for rank, (name, rate) in enumerate(found.ceilings):
-        corner = rate / found.bytes_per_s
-        axes.plot([low, corner, high], [low * found.bytes_per_s, rate, rate], color=INK, lw=1.6 if rank == 0 else 1.1)
-        _label(axes, high, rate, f"{name}: {rate_text(rate, 'FLOP/s')}", ha="right", va="bottom")
-    _label(axes, low * 1.1, low * 1.1 * found.bytes_per_s, rate_text(found.bytes_per_s, "B/s"), ha="left", va="bottom")
+    _draw_limits(axes, found)
     rates = sampled(sorted(found.rates), DOTS)
     axes.scatter([found.intensity] * len(rates), rates, s=14, color=DOT, lw=0, alpha=0.6, label="correct candidate")
     axes.scatter([found.intensity], [found.reference_rate], marker="s", s=48, color=BAD, label="eager", zorder=4)
-    axes.scatter([found.intensity], [found.best_rate], s=64, color=BEST, label=f"best: {found.share:.0%}", zorder=5)
-    axes.set(xlabel="arithmetic over compulsory bytes (FLOP/B)", ylabel="arithmetic rate (FLOP/s)", xlim=(low, high))
-    axes.legend(loc="lower right")
+    best = f"best: {found.share:.0%} of the limit"
+    axes.scatter([found.intensity], [found.best_rate], s=64, color=BEST, label=best, zorder=5)
+    axes.set(xlabel="arithmetic over compulsory bytes (FLOP/B)", ylabel="arithmetic rate (FLOP/s)")
+    place: Any = {"loc": "outside lower center", "ncols": 3}
+    figure.legend(*axes.get_legend_handles_labels(), **place)
     return figure
+
+
+def _draw_limits(axes: Axes, found: roofline_data.Roofline) -> None:
+    """Memory's slope and the arithmetic ceilings, on logarithmic axes of plain numbers."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: rate_text(value, "").strip()))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+    top = found.ceilings[-1][1]
+    ridge = top / found.bytes_per_s
+    low, high = min(found.intensity, ridge) / 8, max(found.intensity, ridge) * 8
+    axes.set_xlim(low, high)
+    axes.plot([low, ridge, high], [low * found.bytes_per_s, top, top], color=INK, lw=1.6, label="_limit")
+    for name, rate in found.ceilings:
+        if rate < top:
+            axes.plot(
+                [max(low, rate / found.bytes_per_s), high], [rate, rate], color=INK, lw=1, ls="--", label="_limit"
+            )
+        _label(axes, high, rate, f"{name}: {rate_text(rate, 'FLOP/s')}", (-4, 4), "right")
+    middle = math.sqrt(low * ridge)
+    _label(axes, middle, middle * found.bytes_per_s, rate_text(found.bytes_per_s, "B/s"), (8, -10), "left")
 
 
 def timeline(title: str, record: Record) -> Figure:
@@ -204,8 +223,9 @@ def _write_squares(axes: Axes, found: cells_data.HeatMap) -> None:
             axes.text(x, y, speedup_text(value) + count, ha="center", va="center", fontsize=8, color=colour)
 
 
-def _label(axes: Axes, x: float, y: float, text: str, **place: Any) -> None:
-    axes.text(x, y, text, fontsize=9, color=MUTED, path_effects=halo(), zorder=6, **place)
+def _label(axes: Axes, x: float, y: float, text: str, offset: tuple[int, int], ha: Any) -> None:
+    place: Any = {"xytext": offset, "textcoords": "offset points", "ha": ha}
+    axes.annotate(text, (x, y), fontsize=9, color=MUTED, path_effects=halo(), zorder=6, **place)
 
 
 def _bare(axes: Axes) -> None:

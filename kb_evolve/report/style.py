@@ -28,7 +28,7 @@ INK, MUTED, DOT, GRID, PAPER = "#1f2328", "#656d76", "#8c959f", "#eaeef2", "#fff
 DARK = {
     INK: "#e4e8ee",
     MUTED: "#9aa5b1",
-    DOT: "#7d8792",
+    DOT: "#a8b3bf",
     GRID: "#2a313a",
     PAPER: "#14171c",
     "#0072b2": "#6cb8ec",

@@ -191,6 +191,7 @@ def test_an_empty_database_and_an_empty_run_are_said_in_words(database: Path, tm
     result = kb("report", "empty", "--db", database, "--out", tmp_path / "empty")
     assert result.exit_code == 0, result.output
     assert "Nothing has been evaluated yet." in (tmp_path / "empty" / "index.html").read_text(encoding="utf-8")
+    assert len(list((tmp_path / "empty").iterdir())) == 41, "figures that say why they are empty"
 
 
 def test_a_history_that_was_cut_in_the_middle_of_the_work_is_reported(toy_problem: Problem, tmp_path: Path) -> None:
