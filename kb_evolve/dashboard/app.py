@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from urllib.parse import quote
 
+import anyio
 from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -29,6 +31,9 @@ LOOK_EVERY_S = 1.0
 
 LEAST_PAUSE_S = 2.0
 """Between two updates of an open page."""
+
+GRACE_S = 0.8
+"""For a stream to end by itself when the server ends."""
 
 TITLES = {401: "A token, please", 404: "Not here", 405: "Only reading", 421: "Another name", 503: "Not now"}
 
@@ -98,7 +103,7 @@ class Pages:
     def _live(self, watches: list[Watch], run_id: str = "") -> str:
         """Address of the stream for a page that shows these runs as they were read last."""
         states = [(watch.run.id, watch.overview().state, self.store.is_running(watch.run.id)) for watch in watches]
-        return f"/live?seen={digest_of(states)}" + (f"&run={run_id}" if run_id else "")
+        return f"/live?seen={digest_of(states)}" + (f"&run={quote(run_id)}" if run_id else "")
 
     def candidate(self, request: Request) -> Response:
         return HTMLResponse(
@@ -108,7 +113,7 @@ class Pages:
     def source(self, request: Request) -> Response:
         """The exact source as a file to keep; browsers do not show it."""
         candidate = views.find_candidate(self.store, request.path_params["id"])
-        name = f'attachment; filename="{candidate.id}.py"'
+        name = f'attachment; filename="{re.sub("[^A-Za-z0-9_-]", "_", candidate.id)}.py"'
         return PlainTextResponse(candidate.source.encode(), headers={"content-disposition": name})
 
     def compare(self, request: Request) -> Response:
@@ -135,26 +140,27 @@ class Pages:
         """
         name = request.query_params.get("run")
         watch = None if name is None else await run_in_threadpool(self._found, name)
-        return EventSourceResponse(self._changes(watch, request.query_params.get("seen", "")))
+        stopping = anyio.Event()
+        changes = self._changes(watch, request.query_params.get("seen", ""), stopping)
+        return EventSourceResponse(changes, shutdown_event=stopping, shutdown_grace_period=GRACE_S)
 
-    async def _changes(self, watch: Watch | None, seen: str) -> AsyncIterator[dict[str, str]]:
+    async def _changes(self, watch: Watch | None, seen: str, stopping: anyio.Event) -> AsyncIterator[dict[str, str]]:
         event = "state"
-        while True:
+        while not stopping.is_set():
             watches = [watch] if watch else await run_in_threadpool(self.watches.all)
             states = await run_in_threadpool(self._states, watches)
             digest = digest_of(states)
             if event == "changed":
                 if digest == seen:
-                    await asyncio.sleep(LOOK_EVERY_S)
+                    await _pause(stopping, LOOK_EVERY_S)
                     continue
                 seen = digest
-                await asyncio.sleep(
-                    max((each.wait_s for each in watches), default=0.0)
-                )  # then the page will have what changed
+                wait_s = max((each.wait_s for each in watches), default=0.0)
+                await _pause(stopping, wait_s)  # now the page will have what changed
             told, running = sum(state.told for _, state, _ in states), sum(running for _, _, running in states)
             yield {"event": event, "data": json.dumps({"told": told, "running": running})}
             event = "changed"
-            await asyncio.sleep(LEAST_PAUSE_S)
+            await _pause(stopping, LEAST_PAUSE_S)
 
     def _states(self, watches: list[Watch]) -> States:
         ids = [watch.run.id for watch in watches]
@@ -168,6 +174,12 @@ class Pages:
         if watch is None:
             raise views.Missing(views.no_run(self.store, name))
         return watch
+
+
+async def _pause(stopping: anyio.Event, seconds: float) -> None:
+    """Waits so long, or until the server ends."""
+    with anyio.move_on_after(seconds):
+        await stopping.wait()
 
 
 def digest_of(states: States) -> str:

@@ -324,9 +324,11 @@ def test_the_command_says_where_it_serves_and_ends_by_ctrl_c_with_a_stream_open(
         line = child.stdout.readline()
         address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
         with httpx.stream("GET", f"{address}live", timeout=20) as stream:
-            assert any(line.startswith("event:") for line in stream.iter_lines())
+            lines = stream.iter_lines()
+            assert next(line for line in lines if line.startswith("event:")) == "event: state"
             child.send_signal(signal.SIGINT)
             began = time.monotonic()
+            assert "changed" not in "".join(lines), "the stream ends as streams do"
             assert child.wait(10) == 0 and time.monotonic() - began < 5
         assert child.stderr.read() == ""
     finally:
