@@ -38,7 +38,6 @@ class Bundle:
     claim: Evaluation
     judge: dict[str, Any]
     """Settings that the kernel was judged with, of those in [judge]: times, memory, allow_fast_math."""
-    arch: str
     packages: dict[str, str]
     """Versions where the bundle was written."""
 
@@ -85,7 +84,6 @@ def read_bundle(path: str | Path) -> Bundle:
         device=_text(environment, "device", folder / ENVIRONMENT),
         claim=claim,
         judge=_judge(environment, folder / ENVIRONMENT),
-        arch=_arch(environment),
         packages=_packages(environment),
     )
 
@@ -151,12 +149,6 @@ def _precision(index: dict[str, Any], where: Path) -> str:
     if (precision := _text(index, "precision", where)) not in PRECISIONS:
         raise BundleError(f"{where}: unknown precision {_shown(precision)}; possible: {', '.join(PRECISIONS)}")
     return precision
-
-
-def _arch(environment: dict[str, Any]) -> str:
-    config = environment["config"].get("run")
-    arch = config.get("arch") if isinstance(config, dict) else None
-    return arch[:TEXT_LIMIT] if isinstance(arch, str) else ""
 
 
 def _packages(environment: dict[str, Any]) -> dict[str, str]:

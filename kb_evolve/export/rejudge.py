@@ -12,7 +12,9 @@ from fitness.evaluation import Evaluation, Verdict
 from kb_evolve.annotate import annotate
 from kb_evolve.config import Config, resolve
 from kb_evolve.export.opened import Bundle, known_problem
+from kb_evolve.export.sealed import BundleError
 from kb_evolve.judging import Bench, make_job
+from problems.problem import ProblemError
 
 RIGHT = (Verdict.CORRECT, Verdict.VERIFIED)
 STACK = ("torch", "triton")
@@ -61,16 +63,19 @@ def config_of(bundle: Bundle, *, device: str | None, arch: str | None, sandbox: 
 def rejudge(bundle: Bundle, bench: Bench, config: Config) -> Answer:
     """Judges the elite on the workbench and compares. `config` comes from `config_of`, with its device filled in.
 
-    A judgement that other load of the machine disturbed is made again, TRIES in all.
+    A judgement that other load of the machine disturbed is made again, TRIES in all. BundleError when the problem's own
+    code fails.
     """
+    answers_here = not (config.run.backend == "cuda" and config.run.device == "cpu")  # else it is only built
     job = dataclasses.replace(make_job(bundle.problem, bundle.source, config), fresh=True)
-    for _ in range(TRIES):
+    try:
         here = annotate(bench.evaluate(job), job)
-        if here.verdict is not Verdict.NO_VERDICT:
-            break
+        for _ in range(TRIES - 1 if answers_here else 0):
+            if here.verdict is Verdict.NO_VERDICT:
+                here = annotate(bench.evaluate(job), job)
+    except ProblemError as error:
+        raise BundleError(f"the problem of {bundle.path} cannot be judged: {error}") from error
     agrees, reason = compare(bundle.claim, here)
-    if here.verdict is Verdict.VERIFIED and job.backend == "cuda":
-        agrees, reason = None, f"this machine can build the kernel and not run it: {here.reason}"
     return Answer(agrees, reason, tuple(_notes(bundle, here)), here)
 
 

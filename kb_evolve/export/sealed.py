@@ -38,8 +38,9 @@ class BundleError(ConfigError):
 def seal(folder: Path, contents: Mapping[str, str]) -> list[Path]:
     """Writes the files (texts by path) and their checksums into a new or empty folder; the paths, checksums last.
 
-    BundleError where the folder holds something already.
+    BundleError where the folder holds something already, or the files are more than `unseal` reads.
     """
+    _check_sizes({name: len(text.encode()) for name, text in contents.items()})
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BundleError(f"{folder} is there and is not an empty folder: a bundle needs one of its own, name another")
     sums = "".join(f"{hashlib.sha256(text.encode()).hexdigest()}  {name}\n" for name, text in contents.items())
@@ -50,6 +51,15 @@ def seal(folder: Path, contents: Mapping[str, str]) -> list[Path]:
         path.write_bytes(text.encode())
         paths.append(path)
     return paths
+
+
+def _check_sizes(sizes: Mapping[str, int]) -> None:
+    largest = max(sizes, key=lambda name: sizes[name])
+    if len(sizes) > FILES_LIMIT or sizes[largest] > FILE_LIMIT or sum(sizes.values()) > TOTAL_LIMIT:
+        raise BundleError(
+            f"a bundle may have {FILES_LIMIT} files of {FILE_LIMIT} bytes, {TOTAL_LIMIT} in all; this one would have "
+            f"{len(sizes)} files with {sum(sizes.values())} bytes, the largest is {largest} with {sizes[largest]}"
+        )
 
 
 def unseal(folder: Path) -> dict[str, bytes]:

@@ -17,15 +17,17 @@ sys.path.append(str(Path(__file__).parent))
 
 from export_makers import bundle_of, edit, kb, reseal, searched
 
-from fitness.evaluation import Evaluation, Verdict
+from fitness.evaluation import Evaluation, Job, Verdict
 from fitness.replay import Failure, Landscape, Replay
 from islands.store import open_store
+from kb_evolve.commands.verify import answer_text
 from kb_evolve.export import sealed
 from kb_evolve.export.opened import Bundle, read_bundle
 from kb_evolve.export.rejudge import Answer, compare, config_of, rejudge
 from kb_evolve.export.sealed import BundleError
 from kb_evolve.standing import best_of
 from kb_evolve.targets import settle
+from problems.problem import ProblemError
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +124,16 @@ def test_a_run_without_a_correct_kernel_gives_no_bundle(tmp_path: Path) -> None:
     searched(tmp_path / "kb.db", Landscape(failures=(Failure("ModelNew", Verdict.WRONG_RESULT),)), evaluations=3)
     result = kb("export", "night", "--db", tmp_path / "kb.db", "--format", "bundle", "--out", tmp_path / "out")
     assert result.exit_code == 2 and "no correct candidate" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("limit", "value"), [("FILES_LIMIT", 5), ("FILE_LIMIT", 500), ("TOTAL_LIMIT", 500)])
+def test_a_bundle_that_nobody_could_read_is_not_written(
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(sealed, limit, value)
+    with pytest.raises(BundleError, match="this one would have"):
+        bundle_of(original / "kb.db", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -365,3 +377,44 @@ def test_what_was_verified_and_not_timed_agrees_in_the_verdict() -> None:
     here = dataclasses.replace(evaluation(1.0, 0.9, 1.1), verdict=Verdict.VERIFIED, **times)
     agrees, reason = compare(evaluation(2.0, 1.9, 2.1), here)
     assert agrees is True and "the verdict agrees" in reason
+
+
+class Failing:
+    """A workbench on which the problem's own code fails, as the real one says it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def evaluate(self, job: Job) -> Evaluation:
+        raise ProblemError(self.text)
+
+
+def test_a_problem_that_fails_makes_a_bad_bundle_and_its_words_stay_words(bundle: Path) -> None:
+    opened = read_bundle(bundle)
+    config = settle(config_of(opened, device=None, arch=None, sandbox=None))
+    with pytest.raises(BundleError, match="cannot be judged") as caught:
+        rejudge(opened, Failing("\x1b[2J\u202eno"), config)  # type: ignore[arg-type]
+    assert not {"\x1b", "\u202e"} & set(str(caught.value))
+
+
+def test_a_cuda_kernel_is_built_once_where_no_gpu_is_and_that_is_no_answer(bundle: Path) -> None:
+    edit(bundle / "bundle.json", "backend", value="cuda")
+    reseal(bundle)
+    bench = Replay(Landscape(failures=(Failure("ModelNew", Verdict.NO_VERDICT),)))
+    opened = read_bundle(bundle)
+    answer = rejudge(opened, bench, config_of(opened, device="cpu", arch=None, sandbox=None))
+    assert answer.agrees is None
+    assert [span.stage for span in bench.spans] == ["build", "measure"]
+
+
+def test_the_printed_answer_has_nothing_hidden_in_it(bundle: Path) -> None:
+    evil = "\x1b[2J\u202eevil\r"
+    edit(bundle / "bundle.json", "run", "name", value=evil)
+    edit(bundle / "evaluations.json", -1, "evaluation", "device_name", value=evil)
+    edit(bundle / "evaluations.json", -1, "evaluation", "sandbox", value=evil)
+    reseal(bundle)
+    opened, answer = answer_of(bundle)
+    text = answer_text(opened, answer)
+    assert text.startswith("agrees: the verdict agrees; speedups of different devices are not compared")
+    assert not set("\x1b\u202e\r") & set(text)
+    assert opened.candidate_id in text and "note         another sandbox" in text

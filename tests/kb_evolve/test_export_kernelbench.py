@@ -17,6 +17,7 @@ from islands.candidate import Candidate, Evaluated
 from islands.run import Run
 from kb_evolve.export.kernelbench import ExportError, export_run, export_runs, folder_name, kernelbench_numbers
 from kb_evolve.export.portable import function_text, portable
+from kb_evolve.seeding.bundles import evolved_source
 
 REFERENCE = """
 import torch
@@ -166,13 +167,20 @@ def numbered(problem: str, **fields: str) -> Run:
     return replace(RUN, id=problem.replace("/", ""), name=problem, problem_id=problem, **fields)
 
 
+def owned(run: Run, history: list[Evaluated]) -> list[Evaluated]:
+    """The history with ids of that run."""
+    return [
+        replace(one, candidate=replace(one.candidate, id=f"{run.id}-{one.candidate.number:06d}")) for one in history
+    ]
+
+
 def test_several_runs_of_one_level_share_a_folder_that_knows_the_unsolved_ones(tmp_path):
     runs = [
         (numbered("level1/23"), HISTORY),
         (numbered("level1/7"), HISTORY[2:3]),
         (numbered("level1/40"), [HISTORY[1]]),
     ]
-    paths = export_runs(runs, tmp_path)
+    paths = export_runs([(run, owned(run, history)) for run, history in runs], tmp_path)
     folder = tmp_path / "runs" / "kb_evolve_level1"
     assert {path.parent for path in paths} == {folder}
     kernels = sorted(path.name for path in paths if path.name.endswith("_kernel.py"))
@@ -188,6 +196,10 @@ def test_several_runs_of_one_level_share_a_folder_that_knows_the_unsolved_ones(t
     assert [run["name"] for run in evidence["runs"]] == ["level1/23", "level1/7", "level1/40"]
     for sample in evidence["samples"]:
         assert sample["file_sha256"] == hashlib.sha256((folder / sample["file"]).read_bytes()).hexdigest()
+    for file in kernels:
+        source, origin = evolved_source(evidence, file, (folder / file).read_text())
+        number = file.split("_")[3]
+        assert source in (KERNEL, SMALL) and origin["run"] == f"level1/{number}"
     assert "subset: [7, 40]" in (folder / "generation_config.yaml").read_text()
 
 
