@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jinja2
 from markupsafe import Markup
 
 from kb_evolve.report.text import bytes_text, ms_text, number_text, one_line, seconds_text, speedup_text, visible
+
+if TYPE_CHECKING:
+    import jinja2
 
 HERE = Path(__file__).parent
 TEMPLATES, STATIC = HERE / "templates", HERE / "static"
@@ -21,6 +23,8 @@ TEXT_LIMIT = 200_000
 @cache
 def environment() -> jinja2.Environment:
     """Templates that know our units, and show no character that would be invisible or turn the text around."""
+    import jinja2
+
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
