@@ -44,10 +44,6 @@ LAST_PART = """
     WHERE run_id = ? AND kind IN ('started', 'stopped') ORDER BY id DESC LIMIT 1
 """
 
-HOLDER = "SELECT pid, process_started, place, host, token, beat_at FROM leases WHERE run_id = ?"
-
-LAST_TOLD = "SELECT told_at FROM tellings WHERE run_id = ? ORDER BY position DESC LIMIT 1"
-
 TIMES = """
     SELECT opened_at, closed_at, added_at, told_at, coalesce(usage, '{}') AS usage FROM candidates
     LEFT JOIN attempts ON attempts.run_id = candidates.run_id AND attempts.number = candidates.number
@@ -161,21 +157,14 @@ def _first_told(store: Store, run_id: str, position: int) -> Evaluated | None:
 def health(store: Store, run: Run, now_s: float | None = None) -> Health:
     """Whether somebody works on the run; `now_s` in seconds since the epoch."""
     now_s = time.time() if now_s is None else now_s
-    parts, holders = store._rows(LAST_PART, [run.id]), store._rows(HOLDER, [run.id])
+    parts, owner = store._rows(LAST_PART, [run.id]), store._holder(run.id)
     part = parts[0] if parts else {"kind": "started", "at": run.started_at, "fields": "{}"}
-    owner = Owner(**holders[0]) if holders else None
     if owner is not None and owner.lives(now_s, this_place()):
         return Health("alive" if now_s - owner.beat_at < SILENT_S else "silent", part["at"], owner=owner)
     if part["kind"] == "started":
         return Health("dead", part["at"], "its process ended without a word; the same command goes on", owner)
     fields = decode(part["fields"])
     return Health(ENDED.get(fields["stop"], "failed"), part["at"], fields["reason"])
-
-
-def last_told_at(store: Store, run_id: str) -> str | None:
-    """When the run was told its newest evaluation, UTC; None before the first."""
-    rows = store._rows(LAST_TOLD, [run_id])
-    return rows[0]["told_at"] if rows else None
 
 
 def totals(store: Store, run_id: str) -> dict[str, Any]:

@@ -196,7 +196,8 @@ class LiveDisplay:
 def progress_rows(progress: Progress, since: tuple[float, int] | None = None) -> dict[str, str]:
     """What is worth watching, by name; `since`: the run's seconds and evaluations when its best was found."""
     limit = f" of {progress.evaluations_limit}" if progress.evaluations_limit else ""
-    eta = f", about {duration_text(progress.eta_s)} left" if progress.eta_s is not None else ""
+    eta = "" if progress.eta_s is None else f", about {duration_text(progress.eta_s)} left"
+    eta = ", the budget is used: what is in flight ends" if progress.eta_s == 0 else eta
     pace = 60 * progress.evaluations / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
     rows = {
         "run": f"{progress.run}: {progress.problem}{f' on {progress.device}' if progress.device else ''}",
@@ -228,7 +229,7 @@ def _found(progress: Progress, since: tuple[float, int] | None) -> str:
     if progress.best is None:
         return ""
     candidate = progress.best.candidate
-    ago = f", {duration_text(progress.elapsed_s - since[0])} ago (at {since[1]} judged)" if since else ""
+    ago = f", {duration_text(progress.elapsed_s - since[0])} ago, at {since[1]}" if since else ""
     return f" {candidate.id} by {candidate.mutator}{ago}"
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fitness.evaluation import JudgeError
-from islands.bouts import standings
 from islands.candidate import Evaluated
 from islands.population import Population
 from islands.run import Run
@@ -29,6 +28,7 @@ from kb_evolve.seeding.gather import gather
 from kb_evolve.seeding.seed import Gathered
 from kb_evolve.seeding.told import Seeded, is_seeded, seeded
 from kb_evolve.session import Audited, admission, first_kernel, last_config, open_run, run_name, stored_costs
+from kb_evolve.standing import line_of, stream
 from kb_evolve.stop import Stop
 from kb_evolve.targets import check_searchable, settle
 from kb_evolve.tracking import check_tracking, open_tracking
@@ -250,22 +250,22 @@ def _record_stop(loop: Loop, stop: str, reason: str) -> None:
 
 
 def _outcome(loop: Loop, end: StopReason, reason: str, spent: dict[str, Any] | None) -> Outcome:
-    history = standings(loop.store.history(loop.run.id), loop.store.events(loop.run.id))
-    counts = loop.store.counts(loop.run.id)
-    best = loop.population.best()
+    store, run_id, best = loop.store, loop.run.id, loop.population.best()
+    counts = store.counts(run_id)
+    line = line_of(store, run_id, best.candidate.id) if best else []
     return Outcome(
         run=loop.run,
         stop=end,
         reason=reason,
         best=best,
-        first=next((evaluated for evaluated in history if evaluated.candidate.generation == 0), None),
-        lineage=lineage_of(best, history),
+        first=next((one for one in stream(store, run_id) if one.candidate.generation == 0), None),
+        lineage=(*line[:-1], best) if best else (),
         evaluations=loop.budget.evaluations,
         attempts=counts.attempts,
         verdicts=counts.verdicts,
         elapsed_s=loop.budget.elapsed_s,
         spent=spent,
-        seeded=seeded(loop.store, loop.run, history),
+        seeded=seeded(store, loop.run, stream(store, run_id)),
     )
 
 

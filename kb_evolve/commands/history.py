@@ -61,12 +61,11 @@ def runs(db: str, as_json: bool) -> None:
 
 def _run_json(store: Store, run: Run, *, verdicts: bool) -> dict[str, Any]:
     """`verdicts` are counted only where they are wanted: that reads every evaluation."""
-    from islands.queries import health, last_told_at, totals
+    from islands.queries import health, totals
     from kb_evolve.standing import best_of
 
     best, state, sums = best_of(store, run.id), health(store, run), totals(store, run.id)
     counts = store.counts(run.id) if verdicts else None
-    told_at = last_told_at(store, run.id)
     return {
         "run": run.name,
         "run_id": run.id,
@@ -85,7 +84,7 @@ def _run_json(store: Store, run: Run, *, verdicts: bool) -> dict[str, Any]:
         "best_text": speedup_text(best),
         "started_at": run.started_at,
         "age_s": _age_s(run.started_at),
-        "told_at": told_at,
+        "told_at": store.last_told_at(run.id),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fitness.evaluation import Evaluation
@@ -29,7 +29,7 @@ def is_seeded(store: Store, run: Run) -> bool:
     return any(event.kind == "seeded" for event in store.events(run.id))
 
 
-def seeded(store: Store, run: Run, history: Sequence[Evaluated]) -> Seeded | None:
+def seeded(store: Store, run: Run, history: Iterable[Evaluated]) -> Seeded | None:
     """What the record says; None for a run that named no seeds."""
     event = next((event for event in store.events(run.id) if event.kind == "seeded"), None)
     if event is None:

@@ -14,7 +14,7 @@ from islands.bouts import BOUT, ELITE, bout_fields, recorded
 from islands.candidate import Evaluated
 from islands.duels import DUEL, FOUGHT, UNDECIDED, Throne
 from islands.lease import this_process
-from islands.queries import health, last_told_at, lineage, record, times_of, totals
+from islands.queries import health, lineage, record, times_of, totals
 from islands.store import Store, open_store
 
 
@@ -101,7 +101,7 @@ def test_health_tells_alive_silent_dead_done_stopped_and_failed(tmp_path: Path, 
 def test_times_lineage_and_the_last_telling_of_a_candidate(tmp_path: Path, make) -> None:
     with open_store(tmp_path / "kb.db") as store:
         store.create_run(make.run())
-        assert last_told_at(store, "run00000") is None
+        assert store.last_told_at("run00000") is None
         parents: tuple[str, ...] = ()
         for number in range(5):
             one = make.evaluated(number, 1.0 + number, parent_ids=parents)
@@ -112,7 +112,7 @@ def test_times_lineage_and_the_last_telling_of_a_candidate(tmp_path: Path, make)
         assert [one.candidate.number for one in lineage(store, "run00000-000003")] == [0, 1, 2, 3]
         assert [one.candidate.number for one in lineage(store, untold.id)] == [0, 1, 2, 3, 4]
         times = times_of(store, "run00000-000004")
-        assert times is not None and times.opened_at is None and times.told_at == last_told_at(store, "run00000")
+        assert times is not None and times.opened_at is None and times.told_at == store.last_told_at("run00000")
         waiting = times_of(store, untold.id)
         assert waiting is not None and waiting.told_at is None and waiting.added_at
         assert times_of(store, "nobody") is None

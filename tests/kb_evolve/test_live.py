@@ -127,7 +127,7 @@ def test_the_view_says_what_is_at_work_what_failed_and_when_the_best_was_found()
     )  # fmt: skip
     rows = progress_rows(progress, since=(40.0, 21))
     assert rows["judged"].startswith("30 of 60, 30 a minute")
-    assert "r-000002 by tune, 20 s ago (at 21 judged)" in rows["best"]
+    assert "r-000002 by tune, 20 s ago, at 21" in rows["best"]
     assert rows["now"] == "measuring 000009, building 000010 and 000011, 2 queued, thinking 4"
     assert rows["islands"] == f"0: none yet, 1: {evaluated(2).evaluation.speedup:.3g}x, 2: none yet"
     assert rows["failed"] == "000007 last, compile_error: no such\\x1b[31m thing"
