@@ -101,7 +101,8 @@ def _of_database(
             of_level = "" if level is None else f" on a problem of level {level}"
             raise StoreError(f"{db} holds no run{of_level} yet: start one with `kb-evolve run REF`")
         entries = [entry_of(run, standing(store, run.id), documents) for run in runs]
-    return analyse_entries(best_entries(entries), baselines, known)
+    ids = {run.problem_sha256: run.problem_id for run in runs}
+    return analyse_entries(best_entries(entries), baselines, known, ids)
 
 
 def analysis_text(found: list[Analysis]) -> str:

@@ -144,22 +144,30 @@ def analyse_folder(
 
 
 def analyse_entries(
-    entries: Sequence[Entry], baselines: Sequence[Baseline], known: Mapping[str, Any]
+    entries: Sequence[Entry], baselines: Sequence[Baseline], known: Mapping[str, Any], ids: Mapping[str, str]
 ) -> list[Analysis]:
     """The analysis of our runs (`kb_evolve.report.suite.best_entries`), one for each setting and baseline.
 
     `known` says which problems the baselines of `kb-evolve baseline --json` speak of: problem ids by kind.
+    `ids` are the problems' ids by sha256: an entry has a title only.
     """
     found = []
     for setting in dict.fromkeys(entry.setting for entry in entries):
         several = [entry for entry in entries if entry.setting == setting]
         kinds = dict.fromkeys(["eager", *(kind for entry in several for kind in entry.speedups), *known])
         for kind in kinds:
-            members = [one for one in several if kind in ("eager", *one.speedups) or one.problem in known.get(kind, ())]
+            members = [
+                one
+                for one in several
+                if kind in ("eager", *one.speedups) or ids[one.problem_sha256] in known.get(kind, ())
+            ]
             speedups = [one.speedups[kind][0] for one in members if kind in one.speedups]
             found.append(_of_runs(several, kind, len(members), speedups))
         for baseline in baselines:
-            pairs = [(one, baseline.ms.get(kernelbench_numbers(one.problem))) for one in several]
+            pairs = [
+                (one, baseline.ms.get(kernelbench_numbers(ids[one.problem_sha256].removesuffix(".py"))))
+                for one in several
+            ]
             times = [(one.kernel_ms, ms) for one, ms in pairs if ms is not None]
             speedups = [ms / kernel_ms for kernel_ms, ms in times if kernel_ms is not None]
             found.append(_of_runs(several, f"{baseline.hardware}/{baseline.name}", len(times), speedups))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from fitness.evaluation import Evaluation, Verdict
+from fitness.evaluation import Evaluation, Job, Verdict
+from islands.elite import pooled
 from kb_evolve.annotate import annotate
 from kb_evolve.config import Config, resolve
 from kb_evolve.export.opened import Bundle, known_problem
@@ -63,20 +64,31 @@ def config_of(bundle: Bundle, *, device: str | None, arch: str | None, sandbox: 
 def rejudge(bundle: Bundle, bench: Bench, config: Config) -> Answer:
     """Judges the elite on the workbench and compares. `config` comes from `config_of`, with its device filled in.
 
-    A judgement that other load of the machine disturbed is made again, TRIES in all. BundleError when the problem's own
-    code fails.
+    A judgement that other load of the machine disturbed is made again, TRIES in all. Where only the speedup differs, a
+    second judgement is pooled with the first (islands.elite.pooled: what scatters more than its intervals say gets a
+    wider one) before the answer is no. BundleError when the problem's own code fails.
     """
-    answers_here = not (config.run.backend == "cuda" and config.run.device == "cpu")  # else it is only built
     job = dataclasses.replace(make_job(bundle.problem, bundle.source, config), fresh=True)
+    is_only_built = job.backend == "cuda" and job.device == "cpu"
     try:
-        here = annotate(bench.evaluate(job), job)
-        for _ in range(TRIES - 1 if answers_here else 0):
-            if here.verdict is Verdict.NO_VERDICT:
-                here = annotate(bench.evaluate(job), job)
+        here = _judge(bench, job, 1 if is_only_built else TRIES)
+        if here.is_correct and not compare(bundle.claim, here)[0]:
+            again = _judge(bench, job, TRIES)
+            if again.verdict is not Verdict.NO_VERDICT:
+                here = pooled([here, again]) if again.is_correct else again
     except ProblemError as error:
         raise BundleError(f"the problem of {bundle.path} cannot be judged: {error}") from error
     agrees, reason = compare(bundle.claim, here)
     return Answer(agrees, reason, tuple(_notes(bundle, here)), here)
+
+
+def _judge(bench: Bench, job: Job, tries: int) -> Evaluation:
+    """The first judgement with a verdict, of at most `tries`; else the last one."""
+    for _ in range(tries):
+        here = annotate(bench.evaluate(job), job)
+        if here.verdict is not Verdict.NO_VERDICT:
+            break
+    return here
 
 
 def compare(claim: Evaluation, here: Evaluation) -> tuple[bool | None, str]:

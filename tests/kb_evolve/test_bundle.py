@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parent))
 from export_makers import bundle_of, edit, kb, reseal, searched
 
 from fitness.evaluation import Evaluation, Job, Verdict
-from fitness.replay import Failure, Landscape, Replay
+from fitness.replay import Failure, Landscape, Replay, bowl
 from islands.store import open_store
 from kb_evolve.commands.verify import answer_text
 from kb_evolve.export import sealed
@@ -309,6 +309,30 @@ def test_a_boast_is_told_with_both_figures(bundle: Path) -> None:
     _, answer = answer_of(bundle)
     assert answer.agrees is False
     assert "the speedup does not" in answer.reason and "66.7% slower than claimed" in answer.reason
+
+
+def test_one_bad_measurement_is_no_difference_and_two_equal_ones_are(bundle: Path) -> None:
+    for factors, agrees in (((3.0, 1.0), True), ((3.0, 3.0), False)):
+        left = list(factors)
+        landscape = Landscape(kernel_ms=lambda reading, left=left: bowl(reading) * left.pop(0))
+        _, answer = answer_of(bundle, landscape)
+        assert answer.agrees is agrees, answer.reason
+        assert left == [] and answer.here.rounds == 40
+
+
+def test_a_kernel_that_fails_when_it_is_judged_twice_differs(bundle: Path) -> None:
+    calls: list[int] = []
+
+    class Flaky(Replay):
+        def evaluate(self, job: Job) -> Evaluation:
+            calls.append(1)
+            factor = 3.0 if len(calls) == 1 else 1.0
+            failures = (Failure("ModelNew", Verdict.WRONG_RESULT),) if len(calls) == 2 else ()
+            return Replay(Landscape(kernel_ms=lambda reading: factor * bowl(reading), failures=failures)).evaluate(job)
+
+    opened = read_bundle(bundle)
+    answer = rejudge(opened, Flaky(), settle(config_of(opened, device=None, arch=None, sandbox=None)))
+    assert answer.agrees is False and "wrong_result" in answer.reason
 
 
 def test_a_kernel_that_is_wrong_here_differs(bundle: Path) -> None:

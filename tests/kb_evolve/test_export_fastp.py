@@ -16,13 +16,14 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))
 
-from export_makers import kb, searched
+from export_makers import kb, problem, searched
 
 from fitness.evaluation import Verdict
-from fitness.replay import Failure, Landscape
+from fitness.replay import Failure, Landscape, Replay
 from islands.store import open_store
 from kb_evolve.export.fastp import analyse_folder, read_kernelbench_baseline
 from kb_evolve.export.kernelbench import export_run, export_runs
+from kb_evolve.search import Search
 from kb_evolve.standing import best_of, standing
 
 ROOT = os.environ.get("KERNELBENCH_ROOT", "")
@@ -219,6 +220,22 @@ def test_runs_of_the_database_meet_the_baselines_of_this_program(tmp_path: Path)
     eager, compiled = document["analyses"]
     assert (eager["baseline"], compiled["baseline"]) == ("eager", "compile")
     assert compiled["geo_mean_speedup"] == pytest.approx(eager["geo_mean_speedup"] / 2)
+
+
+def test_runs_on_kernelbenchs_problems_meet_its_baseline_whatever_names_the_problem(tmp_path: Path) -> None:
+    times = baseline(tmp_path / "H" / "b.json", {"19_ReLU.py": 4.0, "20_Other.py": 1.0})
+    for problem_id in ("level1/19", "level1/19_ReLU", "/there/KernelBench/level1/19_ReLU.py"):
+        db = tmp_path / f"{abs(hash(problem_id))}.db"
+        named = dataclasses.replace(problem(), id=problem_id)
+        Search(named, db=str(db), run="night", workbench=Replay(), evaluations=4).run()
+        words = ("--db", db, "--baseline", times, "--json")
+        analyses = json.loads(kb("fastp", *words).stdout)["analyses"]
+        assert [one["baseline"] for one in analyses] == ["eager", "H/b"]
+        assert (analyses[1]["aligned_count"], analyses[1]["fast_p"]["0.0"]) == (1, 1.0)
+        with open_store(db, read_only=True) as store:
+            elite = best_of(store, store.runs()[0].id)
+        assert elite is not None and elite.evaluation.kernel_ms is not None
+        assert analyses[1]["geo_mean_speedup"] == pytest.approx(4.0 / elite.evaluation.kernel_ms)
 
 
 # KernelBench's own words
