@@ -19,6 +19,7 @@ import pytest
 
 from fitness.replay import Landscape, Replay
 from islands.store import open_store
+from kb_evolve import notify
 from kb_evolve.config import ConfigError, resolve
 from kb_evolve.notify import CommandHook, Courier, NotDelivered, Notifier, WebHook, check_notify, scrubbed
 from kb_evolve.search import Search
@@ -287,6 +288,20 @@ def test_a_hook_that_hangs_is_given_up_at_the_end_and_warned_of(tmp_path: Path) 
     courier.close(0.2)
     assert time.monotonic() - began_s < 5 and len(warnings) == 1 and "not told of the end" in warnings[0]
     assert hook.process.wait(5) != 0
+
+
+def test_a_search_whose_hook_hangs_is_as_quick_and_ends_with_one_warning(
+    tmp_path: Path, toy_problem: Problem, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "LAST_WORDS_S", 0.1)
+    server.answers = ["hang"] * 20
+    began_s = time.monotonic()
+    outcome, warnings = search(
+        toy_problem, tmp_path / "kb.db", evaluations=12, mutators=("tune",), notify_url=server.url
+    )
+    assert outcome.stop == "budget" and outcome.evaluations == 12
+    assert time.monotonic() - began_s < notify.REPLY_S, "nothing waited for the answer"
+    assert len(warnings) == 1 and "not told of the end" in warnings[0]
 
 
 def test_without_hooks_nothing_is_prepared() -> None:

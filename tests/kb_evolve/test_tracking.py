@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from fitness.replay import Landscape, Replay
 from islands.store import open_store
 from kb_evolve import tracking
+from kb_evolve.cli import add_commands, cli
 from kb_evolve.config import ConfigError, resolve
 from kb_evolve.search import Search
 from kb_evolve.standing import best_of
@@ -205,3 +207,21 @@ def test_a_missing_package_is_refused_with_the_line_that_installs_it(monkeypatch
     monkeypatch.setattr(tracking, "PACKAGES", {"tensorboard": "no_such_module_here"})
     with pytest.raises(ConfigError, match=r"pip install 'kb-evolve\[tensorboard\]'"):
         check_tracking(resolve({"tracking": {"track": ["tensorboard:x"]}}))
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        (("--track", "wandb:x"), "tensorboard:DIR"),
+        (("--notify-command", "no-such-program-here"), "no-such-program-here"),
+        (("--notify-url", "nowhere"), "https://"),
+    ],
+)
+def test_the_command_line_refuses_what_cannot_be_used_with_exit_code_two_and_makes_no_database(
+    tmp_path: Path, flags: tuple[str, ...], part: str
+) -> None:
+    if not cli.commands:
+        add_commands()
+    db = tmp_path / "kb.db"
+    result = CliRunner().invoke(cli, ["run", "softmax", "--db", str(db), *flags])
+    assert result.exit_code == 2 and part in result.stderr and not db.exists()
