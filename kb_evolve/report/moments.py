@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def moment(at: str) -> float:
     """Seconds since the epoch of a UTC ISO 8601 time; ValueError for another text."""
     return datetime.fromisoformat(at).timestamp()

@@ -67,7 +67,7 @@ STYLE: dict[str, Any] = {
 }
 
 PNG: dict[str, Any] = {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 3}}
-"""Level 3 takes half the time of level 6, for files a tenth larger."""
+"""Level 3 takes two thirds of the time of level 6, for files a tenth larger; level 1 takes no less."""
 
 SIZE_INCHES = (6.6, 3.7)
 DOTS = 1_500

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -126,6 +128,16 @@ def test_every_row_has_its_columns(tmp_path: Path) -> None:
     row = dict(zip(context["problem_columns"], context["problem_rows"][1], strict=True))
     assert (row["Problem"], row["Over eager"], row["Kernel"]) == ("b", "1.50x [1.47, 1.53]", "2.00 ms")
     assert row["Over compile"].startswith("0.75x [")
+
+
+def test_what_the_page_on_reports_names_for_python_can_be_imported() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    rows = [row.split("|")[1:3] for row in page.partition("| module | gives |")[2].splitlines()[2:]]
+    assert len(rows) == 6
+    for names, gives in rows:
+        modules = [importlib.import_module(f"kb_evolve.report.{name}") for name in re.findall(r"`(\w+)`", names)]
+        for name in re.findall(r"`(\w+)`", gives):
+            assert any(callable(getattr(module, name, None)) for module in modules), name
 
 
 def kb(*arguments: str | Path) -> Result:
