@@ -132,9 +132,8 @@ def summary(outcome: Outcome, db: str | None) -> str:
     else:
         parts.append(_found(outcome))
     spent = f"{outcome.evaluations} evaluations in {duration_text(outcome.elapsed_s)}"
-    parts.append(
-        f"{spent}: {verdict_text(outcome.verdicts) or 'nothing judged'}; attempts: {verdict_text(outcome.attempts) or 'none'}."
-    )
+    verdicts = verdict_text(outcome.verdicts) or "nothing judged"
+    parts.append(f"{spent}: {verdicts}; attempts: {verdict_text(outcome.attempts) or 'none'}.")
     if outcome.seeded is not None:
         parts.append(seeded_text(outcome.seeded))
     if outcome.spent is not None:
