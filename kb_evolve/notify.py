@@ -351,15 +351,16 @@ class WebHook:
         host = urlsplit(self.url).hostname
         with _unlogged("httpx"):
             try:
-                answer = httpx.post(self.url, json=document, timeout=self.reply_s, follow_redirects=False)
+                with httpx.stream("POST", self.url, json=document, timeout=self.reply_s) as answer:
+                    status, asked_s = answer.status_code, _asked_s(answer.headers)  # the rest may never end
             except httpx.TransportError as error:
                 return f"got no answer from {host} ({type(error).__name__})", 0.0
             except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
                 return f"could not ask {host} ({type(error).__name__})", None
-        if answer.is_success:
+        if 200 <= status < 300:
             return "", None
-        may_pass = answer.status_code >= 500 or answer.status_code in (408, 425, 429)
-        return f"was refused by {host} with {answer.status_code}", _asked_s(answer.headers) if may_pass else None
+        may_pass = status >= 500 or status in (408, 425, 429)
+        return f"was refused by {host} with {status}", asked_s if may_pass else None
 
 
 def _asked_s(headers: Mapping[str, str]) -> float:

@@ -30,13 +30,14 @@ NEVER = "is never awaited"
 
 
 class Server:
-    """A chat on 127.0.0.1 that answers as it is told: a status, `hang` or `reset`."""
+    """A chat on 127.0.0.1 that answers as it is told: a status, `hang`, `reset`, or `endless` with a body."""
 
     def __init__(self) -> None:
         self.answers: list[int | str] = []
         """What the next posts get; 200 when none is left."""
         self.bodies: list[dict[str, Any]] = []
         self.freed = threading.Event()
+        self.retry_after = "0"
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -50,9 +51,11 @@ class Server:
                     self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                     self.connection.close()
                 else:
-                    self.send_response(int(answer))
-                    self.send_header("Retry-After", "0")
+                    self.send_response(200 if answer == "endless" else int(answer))
+                    self.send_header("Retry-After", server.retry_after)
                     self.end_headers()
+                while answer == "endless" and not server.freed.wait(0.02):
+                    self.wfile.write(b"x" * 10_000)
 
             def log_message(self, *_: object) -> None:
                 """Says nothing."""
@@ -205,6 +208,30 @@ def test_a_refusal_that_will_not_pass_and_a_redirection_are_not_tried_again(serv
         with pytest.raises(NotDelivered, match=str(status)):
             WebHook(server.url, waits_s=(0.01,)).deliver({"text": "x"}, later)
     assert len(server.bodies) == 2
+
+
+def test_an_answer_without_an_end_is_an_answer(server: Server) -> None:
+    server.answers = ["endless"]
+    WebHook(server.url, reply_s=5.0, waits_s=()).deliver({"text": "x"}, later)
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(("asked", "waited"), [("7", 7.0), ("9999", 60.0), ("Fri, 31 Dec 1999 23:59:59 GMT", 0.5)])
+def test_an_address_is_asked_again_when_it_says_but_within_a_minute(server: Server, asked: str, waited: float) -> None:
+    server.answers, server.retry_after, waits = [429], asked, list[float]()
+
+    def overtaken(wait_s: float) -> bool:
+        waits.append(wait_s)
+        return False
+
+    WebHook(server.url, waits_s=(0.5,)).deliver({"text": "x"}, overtaken)
+    assert waits == [waited]
+
+
+def test_a_newer_message_ends_the_tries_of_an_older_one(server: Server) -> None:
+    server.answers = [500, 500]
+    WebHook(server.url, waits_s=(0.5, 0.5)).deliver({"text": "x"}, lambda wait_s: True)
+    assert len(server.bodies) == 1
 
 
 def test_a_closed_port_is_one_warning(tmp_path: Path, toy_problem: Problem) -> None:
