@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -20,6 +21,8 @@ from problems.problem import ProblemError
 RIGHT = (Verdict.CORRECT, Verdict.VERIFIED)
 STACK = ("torch", "triton")
 """Packages whose versions change times: the reference's, or the kernel's."""
+OWN_LOAD = 2
+"""What judging itself adds to the load average."""
 TRIES = 3
 """Judgements at most, while there is no verdict."""
 
@@ -143,7 +146,17 @@ def _notes(bundle: Bundle, here: Evaluation) -> list[str]:
             notes.append(f"another {package}: {there} where the bundle was written, {ours} here")
     if here.sandbox != claim.sandbox:
         notes.append(f"another sandbox: {claim.sandbox or 'not recorded'} there, {here.sandbox} here")
+    if bundle.backend == "cpp":
+        notes.append(_load_note())
     return [note for note in notes if note]
+
+
+def _load_note() -> str:
+    """Whether other programs want the CPUs: a kernel with threads then suffers more than a reference with fewer."""
+    load, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load <= cpus + OWN_LOAD:
+        return ""
+    return f"this machine is busy: a load of {load:.1f} on {cpus} CPUs; its figures may change when it is quiet"
 
 
 def _problem_note(bundle: Bundle) -> str:
