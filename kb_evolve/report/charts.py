@@ -107,7 +107,7 @@ def cells(title: str, record: Record) -> Figure:
     if found.y_axis:
         axes.set_ylabel(cells_data.axis_title(found.y_axis))
     else:
-        figure.set_size_inches(SIZE_INCHES[0], 2.2)
+        figure.set_size_inches(SIZE_INCHES[0], 2.7)
         axes.set_yticks([])
     if len(found.x_labels) <= MOST_COLUMNS and len(found.y_labels) <= MOST_ROWS:
         _write_squares(axes, found)

@@ -1,4 +1,4 @@
-"""Every number that a report shows, as pure folds over what a run recorded.
+"""What a history alone tells: correct candidates, corners, funnel, reasons, front and lineage, as pure folds.
 
 `history` is always the list of `Evaluated` in the order told; evaluation number n is its n-th
 member, counted from 1. Nothing here reads a clock, a file or a random number.
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fitness.evaluation import Evaluation, Verdict
+from fitness.evaluation import Verdict
 from islands.bouts import ELITE, elite_of
 from islands.candidate import Evaluated
 from islands.elite import TWO_SIDED_95, Gain
@@ -57,29 +57,6 @@ class Reason:
     example: str
     """The first such reason, as it was given."""
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """What one mutator was asked for and what came of it."""
-
-    name: str
-    asks: int
-    proposed: int
-    evaluated: int
-    correct: int
-    improved: int
-    """Correct candidates whose 95% interval lies above that of their fastest parent."""
-    log_gain: float
-    """Sum over the improved ones of ln(speedup / fastest parent's speedup)."""
-    judge_s: float
-    """Seconds of building and judging."""
-    cost_usd: float
-
-    @property
-    def mean_gain(self) -> float:
-        """Geometric mean of the improvements' factors; 1 without any."""
-        return math.exp(self.log_gain / self.improved) if self.improved else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,23 +139,6 @@ def failure_reasons(history: History, attempts: Sequence[Attempt], limit: int = 
     return [Reason(key[0], example, count) for key, (example, count) in ranked[:limit]]
 
 
-def operator_table(history: History, attempts: Sequence[Attempt]) -> list[Operator]:
-    """One row for each mutator, the one with the largest summed gain first."""
-    by_number = {each.candidate.number: each for each in history}
-    by_id = {each.candidate.id: each for each in history}
-    asked: dict[str, set[int]] = {}
-    for number, name in _asks(history, attempts):
-        asked.setdefault(name, set()).add(number)
-    proposed = set(by_number) | {attempt.number for attempt in attempts if attempt.outcome == "candidate"}
-    costs = {attempt.number: _cost_usd(attempt) for attempt in attempts}
-    rows = []
-    for name, numbers in asked.items():
-        judged = [by_number[number] for number in sorted(numbers) if number in by_number]
-        cost_usd = sum(costs.get(number, 0.0) for number in numbers)
-        rows.append(_operator(name, len(numbers), len(numbers & proposed), judged, by_id, cost_usd))
-    return sorted(rows, key=lambda row: (-row.log_gain, -row.correct, row.name))
-
-
 def pareto_front(history: History) -> list[Evaluated]:
     """The correct candidates that none beats in time, memory and error together, the fastest first.
 
@@ -216,14 +176,15 @@ def distinct_programs(history: History) -> int:
     return len({each.evaluation.source_sha256 for each in history})
 
 
-def judge_seconds(history: History) -> float:
-    """Seconds spent in building and judging, all evaluations together."""
-    return sum(_judge_s(each.evaluation) for each in history)
-
-
-def cost_usd(attempts: Sequence[Attempt]) -> float:
-    """What all attempts together cost."""
-    return sum(_cost_usd(attempt) for attempt in attempts)
+def clear_gain(each: Evaluated, by_id: Mapping[str, Evaluated]) -> float | None:
+    """Speedup over the fastest correct parent's where the 95% interval lies above its; else None."""
+    found = [by_id[parent] for parent in each.candidate.parent_ids if parent in by_id]
+    parents = [parent for parent in found if parent.evaluation.is_correct]
+    if not parents or not each.evaluation.is_correct:
+        return None
+    parent = max(parents, key=_speedup)
+    gain = _speedup(each) / _speedup(parent)
+    return gain if gain > 1 and _are_apart(parent, each) else None
 
 
 def _gain(point: Point, before: Point) -> Gain:
@@ -249,48 +210,6 @@ def _failures(history: History, attempts: Sequence[Attempt]) -> Iterable[tuple[s
             yield str(attempt.outcome), attempt.reason
 
 
-def _asks(history: History, attempts: Sequence[Attempt]) -> Iterable[tuple[int, str]]:
-    """(ticket number, mutator) of every ask; a candidate's own record counts before its attempt's."""
-    named = {each.candidate.number: each.candidate.mutator for each in history}
-    yield from named.items()
-    for attempt in attempts:
-        if attempt.number not in named:
-            yield attempt.number, attempt.mutator or "unnamed"
-
-
-def _operator(
-    name: str,
-    asks: int,
-    proposed: int,
-    judged: list[Evaluated],
-    by_id: Mapping[str, Evaluated],
-    cost_usd: float,
-) -> Operator:
-    gains = [gain for each in judged if (gain := clear_gain(each, by_id)) is not None]
-    return Operator(
-        name=name,
-        asks=asks,
-        proposed=proposed,
-        evaluated=len(judged),
-        correct=sum(each.evaluation.verdict in RIGHT for each in judged),
-        improved=len(gains),
-        log_gain=sum(math.log(gain) for gain in gains),
-        judge_s=judge_seconds(judged),
-        cost_usd=cost_usd,
-    )
-
-
-def clear_gain(each: Evaluated, by_id: Mapping[str, Evaluated]) -> float | None:
-    """Speedup over the fastest correct parent's where the 95% interval lies above its; else None."""
-    found = [by_id[parent] for parent in each.candidate.parent_ids if parent in by_id]
-    parents = [parent for parent in found if parent.evaluation.is_correct]
-    if not parents or not each.evaluation.is_correct:
-        return None
-    parent = max(parents, key=_speedup)
-    gain = _speedup(each) / _speedup(parent)
-    return gain if gain > 1 and _are_apart(parent, each) else None
-
-
 def _step(parent: Evaluated | None, each: Evaluated) -> Step:
     if parent is None or not (parent.evaluation.is_correct and each.evaluation.is_correct):
         return Step(each, None, is_clear=False, parent=parent)
@@ -307,11 +226,3 @@ def _are_apart(one: Evaluated, other: Evaluated) -> bool:
 def _speedup(each: Evaluated) -> float:
     """The speedup of a correct candidate, 0 for any other."""
     return each.evaluation.speedup or 0.0
-
-
-def _judge_s(evaluation: Evaluation) -> float:
-    return (evaluation.compile_s or 0.0) + (evaluation.evaluate_s or 0.0)
-
-
-def _cost_usd(attempt: Attempt) -> float:
-    return float(attempt.usage.get("cost_usd") or 0.0)
