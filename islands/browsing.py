@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ LEFT_OUT = frozenset({"log", "reason", "verdict"})
 """Fields of an evaluation that a summary lacks or reads from a column of its own."""
 
 FIELDS = tuple(one.name for one in dataclasses.fields(Evaluation) if one.name not in LEFT_OUT)
+
+ALIKE = ("problem", "backend", "baseline", "device_name", "sandbox", "tier", "judge_sha256", "protocol")
+"""Fields that many evaluations have in common: kept in memory once."""
 
 SUMMARY = f"""
     tellings.position, candidates.id, candidates.number, candidates.island, candidates.generation, candidates.backend,
@@ -120,10 +124,11 @@ class Browsing(Turns):
         rows = self._rows("SELECT told_at FROM tellings WHERE run_id = ? ORDER BY position DESC LIMIT 1", [run_id])
         return rows[0]["told_at"] if rows else None
 
-    def summaries(self, run_id: str, position: int = 0) -> list[Evaluated]:
-        """What was told from `position` on, in order, without sources, details and logs."""
-        where = "WHERE tellings.run_id = ? AND tellings.position >= ? ORDER BY tellings.position"
-        return [_summary(row) for row in self._rows(f"SELECT {SUMMARY} {OLDEST_FIRST} {where}", [run_id, position])]
+    def summaries(self, run_id: str, position: int = 0, limit: int = -1) -> list[Evaluated]:
+        """What was told from `position` on, at most `limit` of it, in order, without sources, details and logs."""
+        where = "WHERE tellings.run_id = ? AND tellings.position >= ? ORDER BY tellings.position LIMIT ?"
+        rows = self._rows(f"SELECT {SUMMARY} {OLDEST_FIRST} {where}", [run_id, position, limit])
+        return [_summary(row) for row in rows]
 
     def opened_since(self, run_id: str, place: int) -> tuple[int, list[Attempt]]:
         """Attempts opened after that place of the file, as if still open, and the place of the last one."""
@@ -136,6 +141,8 @@ class Browsing(Turns):
     def _attempts_since(self, sql: str, run_id: str, place: int) -> tuple[int, list[Attempt]]:
         rows = self._rows(sql, {"run": run_id, "place": place})
         places = [row.pop("place") for row in rows]
+        for row in rows:
+            row |= {"run_id": run_id, "mutator": sys.intern(row["mutator"])}
         return places[-1] if places else place, [attempt_of(row) for row in rows]
 
     def events_since(self, run_id: str, place: int) -> tuple[int, list[Event]]:
@@ -199,11 +206,12 @@ def _summary(row: Mapping[str, Any]) -> Evaluated:
     sha256 = row["sha256"]
     verdict, reason, *found = decode(row["found"])
     known = {name: value for name, value in zip(FIELDS, found, strict=True) if value is not None}
+    known |= {name: sys.intern(known[name]) for name in ALIKE if name in known} | {"source_sha256": sha256}
     for name in ("kernel_ms_ci", "speedup_ci", "labels"):
         if name in known:
             known[name] = tuple(known[name])
     candidate = Candidate(
-        row["id"], row["number"], row["island"], row["generation"], row["backend"], "",
-        tuple(decode(row["parent_ids"])), row["mutator"], row["rationale"], digests=Digests(sha256, "", ""),
+        row["id"], row["number"], row["island"], row["generation"], sys.intern(row["backend"]), "",
+        tuple(decode(row["parent_ids"])), sys.intern(row["mutator"]), row["rationale"], digests=Digests(sha256, "", ""),
     )  # fmt: skip
     return Evaluated(candidate, Evaluation(Verdict(verdict), reason, **known))

@@ -81,13 +81,13 @@ class Pages:
         self.watches = watches
 
     def home(self, request: Request) -> Response:
-        context = views.home(self.watches)
-        return HTMLResponse(
-            rendered("home.html", db=self.store.path.name, live=self._live(self.watches.all()), **context)
-        )
+        self.watches.warm()
+        live = self._live(self.watches.all())  # before the page: it may then know less than the page, never more
+        return HTMLResponse(rendered("home.html", db=self.store.path.name, live=live, **views.home(self.watches)))
 
     def run(self, request: Request) -> Response:
         watch = self._watch(request)
+        watch.overview()
         live = self._live([watch], watch.run.id)
         return HTMLResponse(rendered("run.html", live=live, **views.run_page(self.store, watch)))
 
@@ -102,7 +102,8 @@ class Pages:
 
     def _live(self, watches: list[Watch], run_id: str = "") -> str:
         """Address of the stream for a page that shows these runs as they were read last."""
-        states = [(watch.run.id, watch.overview().state, self.store.is_running(watch.run.id)) for watch in watches]
+        known = [(watch.run.id, watch.known) for watch in watches]
+        states = [(name, one.state, self.store.is_running(name)) for name, one in known if one]
         return f"/live?seen={digest_of(states)}" + (f"&run={quote(run_id)}" if run_id else "")
 
     def candidate(self, request: Request) -> Response:

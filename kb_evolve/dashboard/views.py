@@ -84,12 +84,11 @@ def run_page(store: Store, watch: Watch) -> dict[str, Any]:
 
 
 def candidates_page(store: Store, watch: Watch, wish: Wish, page: int) -> dict[str, Any]:
-    """One page of a run's candidates."""
-    run = watch.run
-    overview = watch.overview()
+    """One page of a run's candidates; it does not wait for the whole run to be read."""
+    run, known = watch.run, watch.known
     skip = PAGE * (page - 1)
     found = store.browse(run.id, wish, skip, PAGE + 1)
-    rows = [overview.find(each.candidate.id) or each for each in found[:PAGE]]
+    rows = [(known.find(each.candidate.id) if known else None) or each for each in found[:PAGE]]
     return {
         "run": run,
         "wish": wish,
@@ -98,11 +97,18 @@ def candidates_page(store: Store, watch: Watch, wish: Wish, page: int) -> dict[s
         "last": skip + len(rows),
         "page": page,
         "is_more": len(found) > PAGE,
-        "total": len(overview.history) if wish.is_all else None,
+        "total": store.state(run.id).told if wish.is_all else None,
         "verdicts": [verdict.value for verdict in Verdict],
-        "mutators": sorted({tally.name for tally in overview.operators}),
-        "islands": sorted(overview.members),
+        "mutators": sorted({wish.mutator, *_listed(known, rows, "mutator")} - {""}),
+        "islands": sorted({wish.island, *_listed(known, rows, "island")} - {None}),
     }
+
+
+def _listed(known: Overview | None, rows: Sequence[Evaluated], name: str) -> set[Any]:
+    """Values that a field of the run's candidates has; of the ones at hand until the run is read."""
+    if known is None:
+        return {getattr(each.candidate, name) for each in rows}
+    return set(known.members) if name == "island" else {tally.name for tally in known.operators}
 
 
 def candidate_page(watches: Watches, id_or_prefix: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Runs as they grow: what was added is read once, and the figures follow from all of it.
 
-Candidates are kept without their sources and evaluations without their logs, about 1 KB each, so that the folds of
+Candidates are kept without their sources and evaluations without their logs, about 5 KB each, so that the folds of
 kb_evolve/report/series.py give here what they give the report.
 """
 
@@ -26,6 +26,9 @@ IDLE = 60
 """So many times the CPU seconds that reading the news took, none is read again: reading takes 1/60 of one core."""
 
 LONGEST_PAUSE_S = 300.0
+
+AT_ONCE = 500
+"""Candidates that are read in one go: between two of them other pages have their turn at the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ class _Record:
 
     def read(self, store: Store, run_id: str) -> None:
         """Adds what is new, candidates first: a fresh measurement's place in the history is then always known."""
-        self.told += store.summaries(run_id, len(self.told))
+        while more := store.summaries(run_id, len(self.told), AT_ONCE):
+            self.told += more
         self.opened, opened = store.opened_since(run_id, self.opened)
         self.closed, closed = store.closed_since(run_id, self.closed)
         self.attempts.update((attempt.number, attempt) for attempt in (*opened, *closed))
@@ -111,6 +115,11 @@ class Watch:
     def wait_s(self) -> float:
         """Seconds until news are read when somebody looks."""
         return max(0.0, self._read_at + self.pause_s - time.monotonic())
+
+    @property
+    def known(self) -> Overview | None:
+        """The run as it was read last, for whoever need not wait until a long one is read for the first time."""
+        return self._overview
 
     def overview(self) -> Overview:
         """The run as it is now, or as it was at most `pause_s` ago."""

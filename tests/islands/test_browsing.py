@@ -59,6 +59,7 @@ def test_summaries_are_the_history_without_its_long_texts(store, run, packed):
         compact(store.path)
     assert [light(one) for one in store.summaries(run.id)] == [light(one) for one in store.history(run.id)]
     assert store.summaries(run.id, 10) == store.summaries(run.id)[10:]
+    assert store.summaries(run.id, 2, 3) == store.summaries(run.id)[2:5]
     assert [one.candidate.source_sha256 for one in store.summaries(run.id)] == [
         one.candidate.source_sha256 for one in store.history(run.id)
     ]
