@@ -45,10 +45,9 @@ def evaluated(number, speedup=None, *, island=0, mutator="transform", parents=()
     return Evaluated(candidate, evaluation)
 
 
-def attempt(number, mutator, outcome, reason="", cost_usd=0.0):
-    usage = {"cost_usd": cost_usd} if cost_usd else {}
+def attempt(number, mutator, outcome, reason=""):
     at = "2026-03-01T09:00:00+00:00"
-    return Attempt("run", number, 0, mutator, (), at, outcome=outcome, reason=reason, usage=usage)
+    return Attempt("run", number, 0, mutator, (), at, outcome=outcome, reason=reason)
 
 
 @pytest.fixture
@@ -68,12 +67,12 @@ def history():
 @pytest.fixture
 def attempts():
     return [
-        attempt(2, "transform", "candidate", cost_usd=0.25),
+        attempt(2, "transform", "candidate"),
         attempt(3, "tune", "candidate"),
         attempt(4, "tune", "refused", "no tunables"),
         attempt(5, "tune", "candidate"),
         attempt(6, "crossover", "candidate"),
-        attempt(7, "transform", "candidate", cost_usd=0.5),
+        attempt(7, "transform", "candidate"),
         attempt(8, "transform", "candidate"),
         attempt(9, "tune", None),
     ]
