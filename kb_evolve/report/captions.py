@@ -64,7 +64,7 @@ def _luck(record: Record) -> str:
 
 def _sample(record: Record) -> str:
     """Which dots of dense scatters are drawn."""
-    count = len(series.correct_points(record.history))
+    count = sum(each.evaluation.is_correct for each in record.history)
     return f" Of {count:,} dots {DOTS:,} are drawn, evenly spaced in the order told." if count > DOTS else ""
 
 

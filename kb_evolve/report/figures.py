@@ -55,7 +55,7 @@ def write_figures(title: str, record: Record, out_dir: Path) -> dict[str, Path]:
 def progress(title: str, record: Record) -> Figure:
     """Speedup by evaluation: every correct candidate, the best so far and its interval."""
     figure, axes = canvas(title, "Best so far, by evaluation")
-    if not series.correct_points(record.history):
+    if not _has_correct(record):
         return empty(figure, axes, _nothing(record))
     _draw(figure, axes, record, curves.by_evaluation(record), with_first=True)
     axes.set_xlabel("evaluation")
@@ -67,7 +67,7 @@ def wall(title: str, record: Record) -> Figure:
     """The same by the time for which the run had worked."""
     figure, axes = canvas(title, "Best so far, by running time")
     xs = curves.by_wall(record)
-    if not series.correct_points(record.history) or not xs:
+    if not _has_correct(record) or not xs:
         return empty(figure, axes, _nothing(record) if record.told_at else "the moments of the tellings are not known")
     unit_s, unit = time_unit(xs[-1])
     _draw(figure, axes, record, [x / unit_s for x in xs])
@@ -79,7 +79,7 @@ def dollars(title: str, record: Record) -> Figure:
     """The same by what models had cost."""
     figure, axes = canvas(title, "Best so far, by money spent on models")
     xs = curves.by_dollars(record)
-    if not series.correct_points(record.history):
+    if not _has_correct(record):
         return empty(figure, axes, _nothing(record))
     if not xs or xs[-1] <= 0:
         return empty(figure, axes, "no money was spent on models")
@@ -207,6 +207,10 @@ def _legend(figure: Figure, axes: Axes) -> None:
     columns = 5 if len(labels) == 5 else 4
     place: Any = {"loc": "outside lower center", "ncols": columns, "columnspacing": 1.2, "handlelength": 1.4}
     figure.legend([handle for handle, _ in pairs], [label for _, label in pairs], **place)
+
+
+def _has_correct(record: Record) -> bool:
+    return any(each.evaluation.is_correct for each in record.history)
 
 
 def _nothing(record: Record) -> str:
