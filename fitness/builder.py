@@ -33,7 +33,7 @@ EXPECTED_BYTES = {"cuda": 3 << 30, "cpp": 1 << 30, "triton": 1 << 30}
 
 _ERROR_BYTES = 8_000
 _POLL_S = 0.1
-_OWN_DISK_BYTES = 512 << 20
+_OWN_DISK_BYTES, _OWN_FILES = 512 << 20, 20_000
 """A build that wrote more than this may have filled the disk itself."""
 
 _COUNTS = (
@@ -171,7 +171,8 @@ class Builder:
 
     def _require_disk(self, work: Path) -> None:
         """Raises JudgeError when the disk is full and this build's own files are not what fills it."""
-        if builds.bytes_below(work) > _OWN_DISK_BYTES:
+        stored, files = quota.tree(str(work), _OWN_FILES)
+        if stored > _OWN_DISK_BYTES or files > _OWN_FILES:  # many, or so deep that they cannot be counted
             quota.remove(work)
         quota.require_disk(self._root)
 

@@ -91,15 +91,6 @@ def sweep(root: Path) -> None:
                 path.unlink() if path.is_file() else quota.remove(path)
 
 
-def bytes_below(folder: Path) -> int:
-    """Bytes on disk of a folder's files."""
-    total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += path.lstat().st_blocks * 512
-    return total
-
-
 def _digest(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

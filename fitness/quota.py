@@ -86,7 +86,7 @@ class Watch:
             tasks += fields["Threads"]
             dirtied = _fields(f"/proc/{pid}/io", ("write_bytes", "cancelled_write_bytes"))
             written += max(0, dirtied["write_bytes"] - dirtied["cancelled_write_bytes"])
-        stored, files = _tree(self._child.private_dir, self._quota.files)
+        stored, files = tree(self._child.private_dir, self._quota.files)
         return Usage(memory, max(stored, written), files, tasks)
 
     def _shortage(self) -> tuple[Verdict, str] | None:
@@ -180,7 +180,7 @@ def _fields(path: str, names: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
-def _tree(folder: str, most_files: int) -> tuple[int, int]:
+def tree(folder: str, most_files: int) -> tuple[int, int]:
     """Bytes on disk and number of entries under a folder, the latter counted up to just above `most_files`."""
     stored = files = 0
     stack = [(folder, 0)]

@@ -88,6 +88,12 @@ def test_a_failure_that_may_be_the_machines_is_tried_again(builder):
     assert second.compile_s > 0
 
 
+def test_a_failed_build_may_leave_folders_too_deep_to_be_named(builder, state):
+    deep = "import os\nfor _ in range(1200):\n    os.mkdir('deep')\n    os.chdir('deep')\nraise SystemExit(7)\n"
+    assert builder.build(job(deep)).failure is not None
+    assert not list(state.glob("kb_evolve-*/builds/*.tmp"))
+
+
 @pytest.mark.parametrize("damage", ["truncated", "missing", "seal"])
 def test_a_damaged_entry_is_built_again(builder, damage):
     folder = Path(builder.build(job()).folder)
