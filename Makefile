@@ -25,12 +25,13 @@ demo: $(VENV)/.ready
 	$(BIN)/kb-evolve export demo --db $(DEMO)/kb_evolve.db --format kernelbench --out $(DEMO)/export
 	@echo; echo "Report: $(DEMO)/report/index.html   Kernel: $(DEMO)/export   Database: $(DEMO)/kb_evolve.db"
 
-# Rooms whose tests time nothing share the CPUs; the others have them to themselves.
-TOGETHER := tests/islands tests/mutators tests/problems
-ALONE := $(filter-out $(TOGETHER),$(wildcard tests/*))
+# Tests that time no kernel share the CPUs; the others have them to themselves.
+TIMED := tests/kb_evolve/test_real_run.py
+TOGETHER := tests/islands tests/mutators tests/problems tests/kb_evolve
+ALONE := $(filter-out $(TOGETHER),$(wildcard tests/*)) $(TIMED)
 
 test: $(VENV)/.ready $(VENV)/.browser
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu' $(TOGETHER)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu' $(TOGETHER) --ignore=$(TIMED)
 	$(BIN)/python -m pytest -q -m 'not slow and not gpu' $(ALONE)
 
 test-all: $(VENV)/.ready $(VENV)/.browser
