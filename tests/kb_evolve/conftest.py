@@ -16,57 +16,11 @@ from problems.problem import Problem
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(Path(__file__).parent))  # tests are no package: their helpers are found by their own, longer names
 
-SEED = '''"""Scale a vector: the naive seed."""
-import ctypes
-
-import torch
-import torch.nn as nn
-from torch.utils.cpp_extension import load_inline
-
-CFLAGS = ["-O2"]
-
-SOURCE = r"""
-#include <cstdint>
-
-constexpr int BLOCK = 4;  // tune: 4 8 16 32 64 128 256 512
-constexpr int UNROLL = 4;  // tune: 4 8 16 32 64 128 256 512
-
-extern "C" void scale(const float* x, float* out, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-        out[i] = x[i] * (BLOCK + UNROLL);
-    }
-}
-"""
-
-library = ctypes.CDLL(
-    load_inline("scale", SOURCE, functions=None, no_implicit_headers=True, is_python_module=False,
-                extra_cflags=CFLAGS, extra_ldflags=CFLAGS)
-)
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        x = x.contiguous()
-        out = torch.empty_like(x)
-        address = ctypes.c_void_p
-        library.scale(address(x.data_ptr()), address(out.data_ptr()), ctypes.c_int64(x.numel()))
-        return out
-'''
-
-PROBLEM = """
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x * 16
-"""
-
 CHILD = """
 import sys
 import tempfile
 sys.path.insert(0, {tests!r})
-from conftest import toy
+from toy_makers import toy
 from fitness.replay import Failure, Landscape, Replay
 from fitness.evaluation import Verdict
 from kb_evolve.search import Search
@@ -76,11 +30,6 @@ landscape = Landscape(**arguments.pop("landscape", {{}}))
 outcome = Search(toy(), db=db, run="toy", workbench=Replay(landscape), **arguments).run()
 print(outcome.stop, flush=True)
 """
-
-
-def toy() -> Problem:
-    """The toy problem with its seed."""
-    return Problem("toy", "toy", PROBLEM, seed=SEED)
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +48,8 @@ def tmp_path(memory_dir: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def toy_problem() -> Problem:
+    from toy_makers import toy
+
     return toy()
 
 

@@ -37,7 +37,7 @@ extern "C" void scale(const float* x, float* out, int64_t count) {{
 SEARCH = """
 import sys
 sys.path.insert(0, {tests!r})
-from conftest import toy
+from toy_makers import toy
 from fitness.replay import Landscape, Replay
 from kb_evolve.search import Search
 Search(toy(), db=sys.argv[1], run="live", evaluations=int(sys.argv[2]), workbench=Replay(Landscape())).run()

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STARTER = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
-from conftest import toy
+from toy_makers import toy
 from model_writer import FAILURES
 from fitness.replay import Landscape, Replay
 from kb_evolve.search import Search

@@ -147,7 +147,7 @@ def kb(*arguments: str | Path) -> Result:
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two short searches on one problem, one of them with a chooser that learns nothing, and an empty run."""
-    from conftest import toy
+    from toy_makers import toy
 
     path = tmp_path_factory.mktemp("runs") / "two.db"
     for name, policy in (("one", "bandit"), ("plain", "uniform")):
