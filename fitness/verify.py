@@ -44,8 +44,6 @@ _EXPONENTS = 1100
 _PART, _GPU_PART = 1 << 14, 1 << 26
 """Elements handled at once: on the CPU below torch's grain of 32,768, so that no thread pool has to be woken."""
 _GPU_LANES = 1024
-_GPU_CACHED, _SMALL = 1 << 23, 1 << 18
-"""Elements whose difference stays in a GPU's cache; fewer than these are judged together with other calls'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,7 @@ def expect(
     low, high = torch.empty_like(flat), torch.empty_like(flat)
     nan = torch.zeros_like(flat, dtype=torch.bool)
     loose = 0
-    for part in _parts(flat):
+    for part in parts(flat):
         pieces = low[part], high[part], nan[part]
         loose += _bound(flat[part], truth[part], pieces, rms=rms, worst=worst, factor=factor)
     count = max(1, flat.numel())
@@ -144,18 +142,18 @@ def _survey(reference: torch.Tensor, exact: torch.Tensor) -> tuple[float, torch.
     import torch
 
     squares = 0.0
-    for part in _parts(exact):
-        y, _ = _finite(exact[part], reference.dtype)
+    for part in parts(exact):
+        y, _ = finite(exact[part], reference.dtype)
         squares += float(y.square().sum())
     rms = math.sqrt(squares / max(1, exact.numel()))
     lanes = _GPU_LANES if exact.is_cuda else 1
     largest = torch.zeros((2 * _EXPONENTS + 1, lanes), dtype=torch.int64, device=exact.device)
     error_squares = 0.0
-    for part in _parts(exact):
-        y, is_finite = _finite(exact[part], reference.dtype)
+    for part in parts(exact):
+        y, is_finite = finite(exact[part], reference.dtype)
         error = (reference[part].double() - y).abs_()
         error = torch.where(is_finite & (error <= _usable_error(y, rms, reference.dtype)), error, 0.0)
-        _raise(largest, _power_of_two(y), error)
+        _raise(largest, power_of_two(y), error)
         error_squares += float(error.square().sum())
     worst = largest.amax(1).view(torch.float64)
     neighbours = torch.nn.functional.max_pool1d(worst[None, None], 3, stride=1, padding=1)[0, 0]
@@ -194,8 +192,8 @@ def _bound(
 
     low, high, nan = into
     dtype = reference.dtype
-    y, is_finite = _finite(exact, dtype)
-    bound = torch.maximum(4 * worst[_power_of_two(y)], factor * y.abs().clamp_min_(rms)) + torch.finfo(dtype).tiny
+    y, is_finite = finite(exact, dtype)
+    bound = torch.maximum(4 * worst[power_of_two(y)], factor * y.abs().clamp_min_(rms)) + torch.finfo(dtype).tiny
     low.copy_(y - bound)  # rounded to nearest in the output's type: half an ulp is far inside the margin
     high.copy_(y + bound)
     unusable = is_finite & ~((reference.double() - y).abs_() <= _usable_error(y, rms, dtype))
@@ -204,21 +202,21 @@ def _bound(
     narrow = exact.to(dtype)
     infinite = torch.isinf(narrow)
     low[infinite], high[infinite] = narrow[infinite], narrow[infinite]
-    loose = unusable | (~is_finite & ~_same_kind(reference, narrow))
+    loose = unusable | (~is_finite & ~same_kind(reference, narrow))
     low.masked_fill_(loose, -math.inf)
     high.masked_fill_(loose, math.inf)
     nan.copy_(torch.isnan(narrow) & ~loose)
     return int(loose.sum())
 
 
-def _parts(flat: torch.Tensor) -> list[slice]:
+def parts(flat: torch.Tensor) -> list[slice]:
     """Slices that stay in the cache: fresh pages for large temporaries would cost more than the arithmetic. On a GPU,
     slices that leave room for temporaries."""
     count, size = flat.numel(), _GPU_PART if flat.is_cuda else _PART
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def _finite(exact: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def finite(exact: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """The exact values with 0 where the output's type cannot hold them, and where it can."""
     import torch
 
@@ -232,7 +230,7 @@ def _usable_error(exact: torch.Tensor, rms: float, dtype: torch.dtype) -> torch.
     return exact.abs().clamp_min_(rms).mul_(max(0.01, 16 * roundoff(dtype))).add_(torch.finfo(dtype).tiny)
 
 
-def _power_of_two(exact: torch.Tensor) -> torch.Tensor:
+def power_of_two(exact: torch.Tensor) -> torch.Tensor:
     """The binary exponent of each element as an index into a table of 2 _EXPONENTS + 1."""
     import torch
 
@@ -251,7 +249,7 @@ def _name(dtype: torch.dtype) -> str:
 def is_right(actual: torch.Tensor, expected: Expected) -> bool:
     """Whether every element is acceptable; `actual` has the expected shape and dtype."""
     flat = actual.reshape(-1)
-    return all(bool(_accepted(flat[part], expected, part).all()) for part in _parts(flat))
+    return all(bool(_accepted(flat[part], expected, part).all()) for part in parts(flat))
 
 
 def stretch_is_right(values: torch.Tensor, expected: Expected, start: int) -> bool:
@@ -266,7 +264,7 @@ def complaint(actual: torch.Tensor, expected: Expected) -> str:
 
     flat, count, worst, distance = actual.reshape(-1), 0, 0, -1.0
     low, high = expected.low.reshape(-1), expected.high.reshape(-1)
-    for part in _parts(flat):
+    for part in parts(flat):
         wrong = ~_accepted(flat[part], expected, part)
         count += int(wrong.sum())
         off = (flat[part].double() - (low[part].double() + high[part].double()) / 2).abs().nan_to_num(nan=math.inf)
@@ -283,97 +281,6 @@ def complaint(actual: torch.Tensor, expected: Expected) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Nearness:
-    """How near to the reference's own result an output must be to count as right without asking the oracle."""
-
-    worst: torch.Tensor | None
-    factor: float
-
-    @classmethod
-    def of(cls, expected: Sequence[Expected | Nearness]) -> Nearness:
-        """From the bounds of several draws of the same output."""
-        import torch
-
-        tables = [one.worst for one in expected if one.worst is not None]
-        table = torch.stack(tables).amax(0) if tables else None
-        return cls(table, max(one.factor for one in expected))
-
-
-def are_near(
-    pairs: Sequence[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]], nearness: Sequence[Nearness]
-) -> bool:
-    """Whether all outputs of these calls, (candidate's, reference's), are near: |a - r| <= 4 E(r) + c u S(r)
-    everywhere, with E from other draws; what is not near may still be right.
-
-    Since |r - y| <= E(y), what is near lies within about 5 E + c u S of the exact result. Calls are judged together,
-    since waiting for the device once per small output would take longer than the calls.
-    """
-    import torch
-
-    for index, near in enumerate(nearness):
-        actual, reference = ([outputs[index].reshape(-1) for outputs in side] for side in zip(*pairs, strict=True))
-        if actual[0].numel() < _SMALL:
-            actual, reference = [torch.cat(actual)], [torch.cat(reference)]
-        is_exact = near.worst is None or not actual[0].is_floating_point()
-        if not is_exact and _are_within_least(actual, reference, near.factor):
-            continue
-        for ours, theirs in zip(reference, actual, strict=True):
-            if not (bool((theirs == ours).all()) if is_exact else _is_near(theirs, ours, near)):
-                return False
-    return True
-
-
-def _are_within_least(actual: Sequence[torch.Tensor], reference: Sequence[torch.Tensor], factor: float) -> bool:
-    """Whether every difference is within the least bound there is, c u rms(r): most outputs are, and what takes few
-    passes over them is quick. Waits for the device once."""
-    import torch
-
-    squares, largest = [], []
-    for theirs, ours in zip(actual, reference, strict=True):
-        for start in range(0, ours.numel(), _GPU_CACHED):
-            part = slice(start, start + _GPU_CACHED)
-            largest.append(torch.linalg.vector_norm(theirs[part] - ours[part], ord=math.inf))
-            squares.append(torch.linalg.vector_norm(ours[part], dtype=torch.float32))
-    if not largest:
-        return True
-    most = float(torch.stack(largest).max())
-    square = float(torch.stack(squares).double().square().sum())
-    rms = math.sqrt(square / sum(ours.numel() for ours in reference)) if math.isfinite(square) else math.nan
-    return most <= factor * rms  # not so where either is not a number
-
-
-def _is_near(actual: torch.Tensor, reference: torch.Tensor, nearness: Nearness) -> bool:
-    """`are_near` for one flat output."""
-    import torch
-
-    parts = _parts(reference)
-    squares = sum(float(torch.linalg.vector_norm(reference[p], dtype=torch.float32)) ** 2 for p in parts)
-    rms = math.sqrt(squares / max(1, reference.numel()))
-    if math.isfinite(rms) and all(_is_within_rounding(actual[p], reference[p], rms, nearness.factor) for p in parts):
-        return True
-    squares = sum(float(_finite(reference[p].double(), reference.dtype)[0].square().sum()) for p in parts)
-    rms = math.sqrt(squares / max(1, reference.numel()))
-    return all(_part_is_near(actual[p], reference[p], rms, nearness) for p in parts)
-
-
-def _is_within_rounding(actual: torch.Tensor, reference: torch.Tensor, rms: float, factor: float) -> bool:
-    """The quick half of `_is_near`: without E, in the output's own type, which is off by far less than c u."""
-    difference = (actual - reference).abs_()
-    return bool((difference <= reference.abs().clamp_min_(rms).mul_(factor)).all())
-
-
-def _part_is_near(actual: torch.Tensor, reference: torch.Tensor, rms: float, nearness: Nearness) -> bool:
-    import torch
-
-    assert nearness.worst is not None
-    r, is_finite = _finite(reference.double(), reference.dtype)
-    bound = 4 * nearness.worst[_power_of_two(r)] + nearness.factor * r.abs().clamp_min_(rms)
-    bound += torch.finfo(reference.dtype).tiny
-    near = ((actual.double() - r).abs_() <= bound) & is_finite
-    return bool((near | (~is_finite & _same_kind(actual, reference))).all())
-
-
 def errors(actual: torch.Tensor, expected: Expected) -> Errors:
     """How an accepted output compares with the oracle; needs an Expected made with `keep=True`."""
     import torch
@@ -384,7 +291,7 @@ def errors(actual: torch.Tensor, expected: Expected) -> Errors:
     flat, exact, reference = actual.reshape(-1), expected.exact.reshape(-1), expected.reference.reshape(-1)
     tolerance = _KERNELBENCH_TOLERANCE.get(_name(actual.dtype), 1e-4)
     largest, squares, count, agrees = 0.0, 0.0, 0, True
-    for part in _parts(flat):
+    for part in parts(flat):
         difference = (flat[part].double() - exact[part]).abs_()
         difference = difference[torch.isfinite(difference)]
         if difference.numel():
@@ -409,7 +316,7 @@ def _accepted(actual: torch.Tensor, expected: Expected, part: slice) -> torch.Te
     return inside
 
 
-def _same_kind(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def same_kind(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Both NaN, or equal (the same infinity)."""
     import torch
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fitness import verify, wire
+from fitness import nearness, verify, wire
 from fitness.builder import routes_of
 from fitness.calls import Call
 from fitness.children import Zygote
@@ -24,12 +24,12 @@ from fitness.gpu import room, windows
 from fitness.gpu.calls import GpuRunner, new_runner
 from fitness.gpu.memory import DeviceError, DeviceMemory
 from fitness.gpu.oracle import GpuOracle, Stream
+from fitness.nearness import Nearness
 from fitness.process import Limits
 from fitness.questions import widened
 from fitness.rounds import Plan
 from fitness.sandbox import live_dir
 from fitness.session import BASELINES, COMPILE_FILE_BYTES, private_policy
-from fitness.verify import Nearness
 from fitness.wire import Layout
 
 if TYPE_CHECKING:
@@ -139,14 +139,14 @@ class GpuSession:
             for slot in random.SystemRandom().sample(range(len(batch)), min(SURPRISES_CHECKED, len(batch))):
                 self._ask_oracle(theirs.outputs[slot], slot, batch[slot], is_copied)
             return
-        nearness = self._nearness[is_copied]
+        near = self._nearness[is_copied]
         together = max(1, TOGETHER_BYTES // max(1, self._output_bytes))
         for first in range(0, len(batch), together):
             group = range(first, min(first + together, len(batch)))
             pairs = [(theirs.outputs[slot], ours.outputs[slot]) for slot in group]
-            if not verify.are_near(pairs, nearness):
+            if not nearness.are_near(pairs, near):
                 for slot, pair in zip(group, pairs, strict=True):
-                    if not verify.are_near([pair], nearness):
+                    if not nearness.are_near([pair], near):
                         self._ask_oracle(theirs.outputs[slot], slot, batch[slot], is_copied)
         for sample in theirs.samples:
             final = theirs.outputs[sample.call][sample.output].reshape(-1)
