@@ -15,11 +15,14 @@ from islands.candidate import Evaluated
 from islands.run import Run
 from kb_evolve.config import ConfigError
 from kb_evolve.export.portable import portable
+from kb_evolve.export.shareable import finite, shareable_config
+from kb_evolve.export.whole import write_whole
 from kb_evolve.report import series
 
 SAMPLE = re.compile(r"level_(\d{1,9})_problem_(\d{1,9})_sample_(\d{1,9})_kernel\.py")
 """Name of a kernel's file: level, problem, sample."""
-PROVENANCE = "provenance.json"
+PROVENANCE, RESULTS = "provenance.json", "eval_results.json"
+GENERATOR = "kb_evolve"
 SAMPLES = 8
 """Kernels that are exported at most."""
 
@@ -43,7 +46,8 @@ def export_run(
     `provenance.json` (our evaluations, hashes, ids and the sources as evolved). Level and problem are
     read from the problem's name where they are not given, see `kernelbench_numbers`.
 
-    Raises ExportError when the run has no correct candidate or a number is negative.
+    An earlier export of this run is replaced. Raises ExportError when the run has no correct candidate, a number is
+    negative, or the folder holds something else; WriteError when it cannot be written.
     """
     named = kernelbench_numbers(run.problem_id)
     level = named[0] if level is None else level
@@ -54,17 +58,16 @@ def export_run(
     if not winners:
         raise ExportError(no_elite(run, history))
     folder = Path(out_dir) / "runs" / folder_name(run.name)
-    folder.mkdir(parents=True, exist_ok=True)
+    stale = _samples_of_ours(folder, run)
     names = [f"level_{level}_problem_{problem_id}_sample_{n}_kernel.py" for n in range(len(winners))]
     contents = {name: kernel_text(each) for name, each in zip(names, winners, strict=True)}
-    contents["eval_results.json"] = _json(eval_results(run, winners, problem_id), indent=4)
+    contents[RESULTS] = _json(eval_results(run, winners, problem_id), indent=4)
     config = _generation_config(run, folder_name(run.name), level, (problem_id, problem_id), len(winners))
     contents["generation_config.yaml"] = config
     contents[PROVENANCE] = _json(provenance([run], winners, contents), indent=2)
     contents["reference.py"] = run.problem_source
     contents["check.py"] = (Path(__file__).parent / "carried" / "check.py").read_text(encoding="utf-8")
-    _remove_stale(folder, level, problem_id, names)
-    return [_write(folder / name, text) for name, text in contents.items()]
+    return write_whole(folder, contents, last=RESULTS, stale=stale)
 
 
 def export_runs(found: Sequence[tuple[Run, Sequence[Evaluated]]], out_dir: str | Path) -> list[Path]:
@@ -72,7 +75,7 @@ def export_runs(found: Sequence[tuple[Run, Sequence[Evaluated]]], out_dir: str |
 
     It holds what `export_run` writes, but for `reference.py` and `check.py`, which are for one problem. A run without a
     correct candidate has a result that says so, and no kernel. Raises ExportError where KernelBench's files cannot hold
-    the runs side by side, or none has a correct candidate.
+    the runs side by side, none has a correct candidate, or the folder holds what is no such export.
     """
     level = _one_level([run for run, _ in found])
     results: dict[str, Any] = {}
@@ -90,15 +93,12 @@ def export_runs(found: Sequence[tuple[Run, Sequence[Evaluated]]], out_dir: str |
     most = max(len(entries) for entries in results.values())
     name = f"kb_evolve_level{level}"
     evidence = provenance([run for run, _ in found], winners, contents)
-    contents |= {"eval_results.json": _json(results, indent=4), PROVENANCE: _json(evidence, indent=2)}
+    contents |= {RESULTS: _json(results, indent=4), PROVENANCE: _json(evidence, indent=2)}
     contents["generation_config.yaml"] = _generation_config(
         found[0][0], name, level, (min(numbers), max(numbers)), most
     )
     folder = Path(out_dir) / "runs" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in numbers:
-        _remove_stale(folder, level, number, list(contents))
-    return [_write(folder / name, text) for name, text in contents.items()]
+    return write_whole(folder, contents, last=RESULTS, stale=_samples_of_ours(folder))
 
 
 def _one_level(runs: Sequence[Run]) -> int:
@@ -173,13 +173,13 @@ def provenance(runs: Sequence[Run], winners: Sequence[Evaluated], contents: dict
     described = [_described(run) for run in runs]
     head = {"run": described[0]} if len(described) == 1 else {"runs": described}
     kernels = [_kernel(name, contents[name], each) for name, each in zip(contents, winners, strict=False)]
-    return {"generator": "kb_evolve", **head, "samples": kernels}
+    return {"generator": GENERATOR, **head, "samples": kernels}
 
 
 def _described(run: Run) -> dict[str, Any]:
     fields = dataclasses.asdict(run)
     del fields["problem_source"]
-    return fields | {"config": {name: value for name, value in run.config.items() if name != "prompt_secret"}}
+    return fields | {"config": shareable_config(run)}
 
 
 def _kernel(name: str, text: str, each: Evaluated) -> dict[str, Any]:
@@ -268,25 +268,34 @@ def _generation_config(run: Run, name: str, level: int, subset: tuple[int, int],
         "num_samples": count,
         "backend": run.backend,
         "precision": run.precision,
-        "generator": "kb_evolve",
+        "generator": GENERATOR,
     }
     return "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
 
 
-def _remove_stale(folder: Path, level: int, problem_id: int, names: Sequence[str]) -> None:
-    """Removes samples of an earlier export that this one does not write."""
-    for path in folder.glob(f"level_{level}_problem_{problem_id}_sample_*_kernel.py"):
-        if path.name not in names:
-            path.unlink()
+def _samples_of_ours(folder: Path, run: Run | None = None) -> list[str]:
+    """Names of the kernels of an earlier export of this run (None: of several runs), which this one replaces.
 
-
-def _write(path: Path, text: str) -> Path:
-    path.write_bytes(text.encode())
-    return path
+    ExportError when the folder holds anything else: two names may give one folder, and KernelBench keeps its own
+    results under such names.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return []
+    try:
+        found = json.loads((folder / PROVENANCE).read_bytes())
+        is_of = found["run"]["id"] == run.id if run else "runs" in found
+        is_ours = is_of and found["generator"] == GENERATOR
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        is_ours = False
+    if not is_ours:
+        whose = f"of run {run.name!r}" if run else "of several runs"
+        raise ExportError(f"{folder} holds files and is no earlier export {whose}: name another folder with --out")
+    return [path.name for path in folder.iterdir() if SAMPLE.fullmatch(path.name)]
 
 
 def _json(document: Any, indent: int) -> str:
-    return json.dumps(document, indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
+    """JSON in ASCII; a number that JSON cannot write (nan, inf) becomes null."""
+    return json.dumps(finite(document), indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def _sha256(each: Evaluated) -> str:

@@ -13,6 +13,7 @@ from islands.candidate import Evaluated
 from islands.run import Run
 from kb_evolve.export.kernelbench import ExportError, kernelbench_numbers, no_elite
 from kb_evolve.export.markup import block, code, is_whole
+from kb_evolve.export.whole import write_file
 from kb_evolve.report.text import bytes_text, ms_text, number_text, speedup_text
 from kb_evolve.standing import is_elite
 
@@ -48,17 +49,16 @@ read as text and run in the judge's sandbox only. Without kb_evolve, read `elite
 
 
 def export_markdown(run: Run, history: Sequence[Evaluated], out: str | Path | None) -> str:
-    """The summary of the run's elite, written to the file `out` where one is named.
+    """The summary of the run's elite, written to the file `out` where one is named; of the history it needs the elite.
 
-    ExportError when the run has no correct candidate.
+    ExportError when the run has no correct candidate, WriteError when the file cannot be written.
     """
     elite = next((one for one in history if is_elite(one)), None)
     if elite is None:
         raise ExportError(no_elite(run, history))
     text = summary(run, elite)
     if out is not None:
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-        Path(out).write_bytes(text.encode())
+        write_file(Path(out), text)
     return text
 
 

@@ -27,6 +27,8 @@ class Bundle:
     path: Path
     sha256: str
     """Of the list of checksums: names the bundle to its last byte."""
+    files: frozenset[str]
+    """Paths that the checksums name, their list included."""
     problem: Problem
     source: str
     candidate_id: str
@@ -59,7 +61,9 @@ def read_bundle(path: str | Path) -> Bundle:
         raise BundleError(f"{folder / INDEX}: format must be {FORMAT!r}, found {_shown(index.get('format'))}")
     if index.get("version") != VERSION:
         found = _shown(index.get("version"))
-        raise BundleError(f"{folder / INDEX}: version {found}, this kb_evolve reads version {VERSION}")
+        raise BundleError(
+            f"{folder / INDEX}: version {found}, this kb_evolve reads version {VERSION}: use one that reads it"
+        )
     environment = _fields(json_of(contents, ENVIRONMENT, folder), folder / ENVIRONMENT)
     problem = _problem(_part(index, "problem", folder / INDEX), text_of(contents, PROBLEM, folder), folder)
     source = text_of(contents, ELITE, folder)
@@ -74,6 +78,7 @@ def read_bundle(path: str | Path) -> Bundle:
     return Bundle(
         path=folder,
         sha256=hashlib.sha256(contents[SUMS]).hexdigest(),
+        files=frozenset(contents),
         problem=problem,
         source=source,
         candidate_id=elite,
@@ -127,8 +132,11 @@ def _claim(document: Any, elite: str, where: Path) -> Evaluation:
         raise BundleError(f"{where}: the evaluation of {elite} is not one: {str(error)[:300]}") from error
     if not claim.is_correct:
         raise BundleError(f"{where}: the elite {elite} was judged {claim.verdict}; a bundle holds a correct kernel")
-    if not claim.speedup_ci or claim.speedup_ci[0] > claim.speedup_ci[1]:
-        raise BundleError(f"{where}: the interval of the elite's speedup is upside down: {claim.speedup_ci}")
+    assert claim.speedup is not None and claim.speedup_ci is not None
+    if not claim.speedup_ci[0] <= claim.speedup <= claim.speedup_ci[1]:
+        raise BundleError(
+            f"{where}: the interval of the elite's speedup {claim.speedup_ci} does not hold its speedup {claim.speedup}"
+        )
     return claim
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 import os
 from dataclasses import dataclass
@@ -10,34 +11,60 @@ from importlib import metadata
 from typing import Any
 
 from fitness.evaluation import Evaluation, Job, Verdict
-from islands.elite import pooled
+from islands.elite import TWO_SIDED_95, error_of, gain_over, pooled
 from kb_evolve.annotate import annotate
 from kb_evolve.config import Config, resolve
 from kb_evolve.export.opened import Bundle, known_problem
-from kb_evolve.export.sealed import BundleError
+from kb_evolve.export.sealed import BundleError, beside
 from kb_evolve.judging import Bench, make_job
 from problems.problem import ProblemError
 
 RIGHT = (Verdict.CORRECT, Verdict.VERIFIED)
+OF_THE_MACHINE = (Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY)
+"""Failures that say as much about the machine as about the kernel."""
 STACK = ("torch", "triton")
 """Packages whose versions change times: the reference's, or the kernel's."""
 OWN_LOAD = 2
 """What judging itself adds to the load average."""
 TRIES = 3
 """Judgements at most, while there is no verdict."""
+JUDGEMENTS = 3
+"""Judgements at most that count together, while verdicts agree and speedups do not."""
+TOLERANCE = 0.05
+"""Share by which true speedups of one kernel may differ from one sitting to the next: memory lies elsewhere, clocks and
+temperatures are others. No interval of one sitting holds that."""
+WIDEST = 0.25
+"""Half-width of the ratio's 95% interval above which a meeting of intervals says nothing: all would agree."""
+TWO_SIDED_99 = 2.575829
+"""Quantile of the normal distribution: who says that a claim does not hold should be surer than 95%."""
+
+
+class Word(enum.StrEnum):
+    """The answer in a word."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    TOO_NOISY = "too noisy to tell"
+    """The verdicts agree; the speedups can be told neither equal nor apart here."""
+    NO_ANSWER = "no answer"
+    """There is no verdict here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What judging again says of a bundle."""
 
-    agrees: bool | None
-    """None: this machine cannot say."""
+    word: Word
     reason: str
     """One sentence with numbers."""
     notes: tuple[str, ...]
     """What else differs between there and here."""
     here: Evaluation
+
+    @property
+    def agrees(self) -> bool | None:
+        """None: this machine cannot say."""
+        return {Word.AGREES: True, Word.DIFFERS: False}.get(self.word)
 
     def to_json(self, bundle: Bundle) -> dict[str, Any]:
         """The machine's version: `claimed` and `here` have the names that `kb-evolve eval --json` prints."""
@@ -49,6 +76,7 @@ class Answer:
             "run": bundle.run_name,
             "candidate": bundle.candidate_id,
             "source_sha256": bundle.claim.source_sha256,
+            "answer": self.word.value,
             "agrees": self.agrees,
             "reason": self.reason,
             "notes": list(self.notes),
@@ -64,25 +92,49 @@ def config_of(bundle: Bundle, *, device: str | None, arch: str | None, sandbox: 
     return resolve({"run": run, "judge": {**bundle.judge, **({"sandbox": sandbox} if sandbox else {})}})
 
 
-def rejudge(bundle: Bundle, bench: Bench, config: Config) -> Answer:
-    """Judges the elite on the workbench and compares. `config` comes from `config_of`, with its device filled in.
+def rejudge(bundle: Bundle, bench: Bench, config: Config, kernelbench: str | None = None) -> Answer:
+    """Judges the elite on the workbench and compares. `config` comes from `config_of`, with its device filled in;
+    `kernelbench` is a checkout, for what its problems are called.
 
-    A judgement that other load of the machine disturbed is made again, TRIES in all. Where only the speedup differs, a
-    second judgement is pooled with the first (islands.elite.pooled: what scatters more than its intervals say gets a
-    wider one) before the answer is no. BundleError when the problem's own code fails.
+    A judgement that other load of the machine disturbed is made again, TRIES in all. Where the speedups do not agree,
+    up to JUDGEMENTS judgements are pooled (islands.elite.pooled: what scatters more than its intervals say gets a
+    wider one) before the answer is no, and it is not no on a machine that is busy with other things. BundleError when
+    the problem's own code fails.
     """
     job = dataclasses.replace(make_job(bundle.problem, bundle.source, config), fresh=True)
     is_only_built = job.backend == "cuda" and job.device == "cpu"
+    before = _load()
     try:
-        here = _judge(bench, job, 1 if is_only_built else TRIES)
-        if here.is_correct and not compare(bundle.claim, here)[0]:
-            again = _judge(bench, job, TRIES)
-            if again.verdict is not Verdict.NO_VERDICT:
-                here = pooled([here, again]) if again.is_correct else again
+        here = _settled(bundle.claim, bench, job, 1 if is_only_built else TRIES)
     except ProblemError as error:
         raise BundleError(f"the problem of {bundle.path} cannot be judged: {error}") from error
-    agrees, reason = compare(bundle.claim, here)
-    return Answer(agrees, reason, tuple(_notes(bundle, here)), here)
+    word, reason = compare(bundle.claim, here)
+    busy = _busy(max(before, _load())) if bundle.backend == "cpp" else ""
+    if busy and word is Word.DIFFERS and (here.is_correct or here.verdict in OF_THE_MACHINE):
+        word, reason = Word.TOO_NOISY, f"{reason}; {busy}"
+    notes = [*_notes(bundle, here, kernelbench), busy if word is not Word.TOO_NOISY else ""]
+    return Answer(word, reason, tuple(note for note in notes if note), here)
+
+
+def _settled(claim: Evaluation, bench: Bench, job: Job, tries: int) -> Evaluation:
+    """Judgements until they agree with the claim, or surely do not; those of correct kernels are pooled.
+
+    One judgement alone never says that a correct kernel's speedup differs: without a second there is no verdict.
+    """
+    here = _judge(bench, job, tries)
+    if here.verdict in OF_THE_MACHINE:
+        here = _judge(bench, job, tries)
+    measured = [here]
+    while here.is_correct and len(measured) < JUDGEMENTS:
+        word, _ = compare(claim, here)
+        if word is Word.AGREES or (word is Word.DIFFERS and len(measured) > 1):
+            break
+        again = _judge(bench, job, tries)
+        if again.verdict is Verdict.NO_VERDICT:
+            return here if len(measured) > 1 else again
+        measured.append(again)
+        here = pooled(measured) if again.is_correct else again
+    return here
 
 
 def _judge(bench: Bench, job: Job, tries: int) -> Evaluation:
@@ -94,47 +146,53 @@ def _judge(bench: Bench, job: Job, tries: int) -> Evaluation:
     return here
 
 
-def compare(claim: Evaluation, here: Evaluation) -> tuple[bool | None, str]:
-    """Whether two judgements of one correct kernel agree, and a sentence that says in what.
-
-    Speedups of one device agree when their 95% intervals overlap, or when the logarithms differ by no more than the
-    joint error, the root of the sum of the squares of the half-widths that lie between them. None where there is no
-    verdict here.
-    """
+def compare(claim: Evaluation, here: Evaluation) -> tuple[Word, str]:
+    """Whether two judgements of one correct kernel agree, and a sentence that says in what."""
     if here.verdict is Verdict.NO_VERDICT:
-        return None, f"there is no verdict here: {here.reason}"
+        return Word.NO_ANSWER, f"there is no verdict here: {here.reason}"
     if here.verdict not in RIGHT:
-        return False, f"claimed correct, here {here.verdict}: {here.reason}"
-    if here.speedup is None or here.speedup_ci is None:
-        return True, f"the verdict agrees: {here.reason}"
+        return Word.DIFFERS, f"claimed correct, here {here.verdict}: {here.reason}"
+    if here.speedup is None:
+        return Word.AGREES, f"the verdict agrees: {here.reason}"
     figures = f"{_figure(claim)} claimed, {_figure(here)} here"
-    if claim.device_name != here.device_name:
-        return True, (
-            f"the verdict agrees; speedups of different devices are not compared: {figures}, "
-            f"on {claim.device_name or 'an unnamed device'} and {here.device_name}"
+    for what, there, ours in (
+        ("devices", claim.device_name, here.device_name),
+        ("baselines", claim.baseline, here.baseline),
+        ("protocols of the judge", claim.protocol, here.protocol),
+    ):
+        if there != ours:
+            names = f"{there or 'unnamed'} there, {ours or 'unnamed'} here"
+            return Word.AGREES, f"the verdict agrees; speedups of different {what} are not compared: {figures}, {names}"
+    return _compare_speedups(claim, here, figures)
+
+
+def _compare_speedups(claim: Evaluation, here: Evaluation, figures: str) -> tuple[Word, str]:
+    """Of one device, by the ratio of the two speedups, whose error is the joint one of both (independent rounds).
+
+    They agree where the ratio's 95% interval meets 1 give or take TOLERANCE, and is no wider than WIDEST; they differ
+    where its 99% interval lies beyond. Between the two nothing can be said.
+    """
+    gain = gain_over(here, claim)
+    ratio, apart = math.exp(gain.log_gain), abs(gain.log_gain) - math.log1p(TOLERANCE)
+    width = math.expm1(TWO_SIDED_95 * gain.error)
+    shown = f"{figures}, {abs(ratio - 1):.1%} {'faster' if ratio > 1 else 'slower'} than claimed"
+    if apart > TWO_SIDED_99 * gain.error:
+        return Word.DIFFERS, f"the verdict agrees, the speedup does not: {shown}"
+    if width > WIDEST:
+        whose = "the claim's" if error_of(claim) > error_of(here) else "this machine's"
+        return Word.TOO_NOISY, (
+            f"the verdict agrees, but the ratio of the speedups is known within {width:.0%} only, not within "
+            f"{WIDEST:.0%}: {figures}; most of that is {whose} noise"
         )
-    if claim.baseline != here.baseline:
-        return True, f"the verdict agrees; the baselines differ ({claim.baseline}, {here.baseline}): {figures}"
-    if _overlap(claim, here):
-        return True, f"verdict and speedup agree: {figures}"
-    factor = here.speedup / _speedup(claim)
-    word = "faster" if factor > 1 else "slower"
-    return False, f"the verdict agrees, the speedup does not: {figures}, {abs(factor - 1):.1%} {word} than claimed"
+    if apart > TWO_SIDED_95 * gain.error:
+        return Word.TOO_NOISY, f"the verdict agrees, the speedups are neither surely alike nor surely apart: {shown}"
+    return Word.AGREES, f"verdict and speedup agree: {figures}"
 
 
-def _overlap(claim: Evaluation, here: Evaluation) -> bool:
-    """Whether the two intervals meet, or the estimates differ by no more than their joint error."""
-    low, high = sorted((claim, here), key=_speedup)
-    above, below = _interval(low)[1], _interval(high)[0]
-    apart = math.log(_speedup(high) / _speedup(low))
-    joint = math.hypot(math.log(above / _speedup(low)), math.log(_speedup(high) / below))
-    return above >= below or apart <= joint
-
-
-def _notes(bundle: Bundle, here: Evaluation) -> list[str]:
+def _notes(bundle: Bundle, here: Evaluation, kernelbench: str | None) -> list[str]:
     """What differs there and here, and may explain a difference."""
     claim = bundle.claim
-    notes = [_problem_note(bundle)]
+    notes = [_problem_note(bundle, kernelbench), _strangers_note(bundle)]
     if here.judge_sha256 != claim.judge_sha256 or here.protocol != claim.protocol:
         notes.append(
             f"another judge: {claim.judge_sha256[:12] or 'not recorded'}, protocol {claim.protocol[:20]} there; "
@@ -146,22 +204,33 @@ def _notes(bundle: Bundle, here: Evaluation) -> list[str]:
             notes.append(f"another {package}: {there} where the bundle was written, {ours} here")
     if here.sandbox != claim.sandbox:
         notes.append(f"another sandbox: {claim.sandbox or 'not recorded'} there, {here.sandbox} here")
-    if bundle.backend == "cpp":
-        notes.append(_load_note())
-    return [note for note in notes if note]
+    return notes
 
 
-def _load_note() -> str:
+def _load() -> float:
+    return os.getloadavg()[0]
+
+
+def _busy(load: float) -> str:
     """Whether other programs want the CPUs: a kernel with threads then suffers more than a reference with fewer."""
-    load, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    cpus = len(os.sched_getaffinity(0))
     if load <= cpus + OWN_LOAD:
         return ""
-    return f"this machine is busy: a load of {load:.1f} on {cpus} CPUs; its figures may change when it is quiet"
+    return f"this machine is busy: a load of {load:.1f} on {cpus} CPUs; verify again when it is quiet"
 
 
-def _problem_note(bundle: Bundle) -> str:
+def _strangers_note(bundle: Bundle) -> str:
+    """Files of the folder for which nothing vouches, not even its own checksums."""
+    names = beside(bundle.path, bundle.files)
+    if not names:
+        return ""
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"files that no checksum names, not looked at: {shown}"
+
+
+def _problem_note(bundle: Bundle, kernelbench: str | None) -> str:
     """Whether the problem is the one that its name stands for here: speed on another one would mean nothing."""
-    name, known = bundle.problem.id, known_problem(bundle.problem.id)
+    name, known = bundle.problem.id, known_problem(bundle.problem.id, kernelbench)
     if known is None:
         return f"no problem named {name} is known here, it is judged by its text in the bundle: read its problem.py"
     if known.sha256 == bundle.problem.sha256:

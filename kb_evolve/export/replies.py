@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from islands.turns import Turn
+from kb_evolve.export.whole import staged
 from kb_evolve.journal import reply_of
 from mutators.replay import entry_of, write_replies
 
@@ -13,13 +14,13 @@ FILE = "replies.jsonl"
 
 
 def export_replies(turns: Iterable[Turn], out: str | Path) -> Path:
-    """Writes every reply into the folder `out`; the file's path."""
+    """Writes every reply into the folder `out`; the file's path. WriteError where that is not possible."""
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
     entries = [
         entry_of(number=turn.number, turn=turn.turn, operator=turn.operator, model=turn.model, reply=reply)
         for turn in turns
         if (reply := reply_of(turn)) is not None
     ]
-    write_replies(folder / FILE, entries)
+    with staged(folder, last=FILE) as stage:
+        write_replies(stage / FILE, entries)
     return folder / FILE

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kb_evolve.config import ConfigError
+from kb_evolve.export.whole import write_whole
 from kb_evolve.report.text import one_line
 
 SUMS = "SHA256SUMS"
@@ -38,19 +40,15 @@ class BundleError(ConfigError):
 def seal(folder: Path, contents: Mapping[str, str]) -> list[Path]:
     """Writes the files (texts by path) and their checksums into a new or empty folder; the paths, checksums last.
 
+    The checksums appear when all others are there: a folder without them is no bundle.
+
     BundleError where the folder holds something already, or the files are more than `unseal` reads.
     """
     _check_sizes({name: len(text.encode()) for name, text in contents.items()})
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BundleError(f"{folder} is there and is not an empty folder: a bundle needs one of its own, name another")
     sums = "".join(f"{hashlib.sha256(text.encode()).hexdigest()}  {name}\n" for name, text in contents.items())
-    paths = []
-    for name, text in {**contents, SUMS: sums}.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())
-        paths.append(path)
-    return paths
+    return write_whole(folder, {**contents, SUMS: sums}, last=SUMS)
 
 
 def _check_sizes(sizes: Mapping[str, int]) -> None:
@@ -87,6 +85,30 @@ def unseal(folder: Path) -> dict[str, bytes]:
 def is_sealed(folder: Path, *names: str) -> bool:
     """Whether a folder has checksums and files of these names; nothing is read."""
     return folder.is_dir() and all((folder / name).is_file() for name in (SUMS, *names))
+
+
+def beside(folder: Path, names: Collection[str]) -> list[str]:
+    """Paths in the folder that are not among `names`, in order; only the first FILES_LIMIT files are looked at."""
+    found: list[str] = []
+    for seen, path in enumerate(_entries(folder)):
+        if seen >= FILES_LIMIT:
+            break
+        if (name := path.relative_to(folder).as_posix()) not in names:
+            found.append(name)
+    return sorted(found)
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """All that is no folder, at DEPTH names at most; links are entries of their own."""
+    waiting = [(folder, DEPTH)]
+    while waiting:
+        current, left = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(current) as entries:
+            for entry in entries:
+                if left > 1 and entry.is_dir(follow_symlinks=False):
+                    waiting.append((Path(entry.path), left - 1))
+                else:
+                    yield Path(entry.path)
 
 
 def text_of(contents: Mapping[str, bytes], name: str, folder: Path) -> str:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import os
+import random
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +21,9 @@ from export_makers import bundle_of, edit, reseal, searched
 
 from fitness.evaluation import Evaluation, Job, Verdict
 from fitness.replay import Failure, Landscape, Replay, bowl
-from kb_evolve.commands.verify import answer_text
+from kb_evolve.commands.verify import EXIT_CODES, answer_text
 from kb_evolve.export.opened import Bundle, read_bundle
-from kb_evolve.export.rejudge import Answer, compare, config_of, rejudge
+from kb_evolve.export.rejudge import Answer, Word, compare, config_of, rejudge
 from kb_evolve.export.sealed import BundleError
 from kb_evolve.targets import settle
 from problems.problem import ProblemError
@@ -78,13 +82,44 @@ def test_a_boast_is_told_with_both_figures(bundle: Path) -> None:
     assert "the speedup does not" in answer.reason and "66.7% slower than claimed" in answer.reason
 
 
-def test_one_bad_measurement_is_no_difference_and_two_equal_ones_are(bundle: Path) -> None:
-    for factors, agrees in (((3.0, 1.0), True), ((3.0, 3.0), False)):
-        left = list(factors)
-        landscape = Landscape(kernel_ms=lambda reading, left=left: bowl(reading) * left.pop(0))
-        _, answer = answer_of(bundle, landscape)
-        assert answer.agrees is agrees, answer.reason
-        assert left == [] and answer.here.rounds == 40
+@pytest.mark.parametrize(
+    ("factors", "word"),
+    [
+        ((3.0, 3.0), Word.DIFFERS),
+        ((3.0, 1.0, 1.0), Word.TOO_NOISY),
+        ((1.0,), Word.AGREES),
+        ((1.12, 0.98), Word.AGREES),
+    ],
+)
+def test_one_bad_measurement_is_no_difference_and_two_equal_ones_are(
+    bundle: Path, factors: tuple[float, ...], word: Word
+) -> None:
+    left = list(factors)
+    _, answer = answer_of(bundle, Landscape(kernel_ms=lambda reading: bowl(reading) * left.pop(0)))
+    assert answer.word is word, answer.reason
+    assert left == [] and answer.here.rounds == 20 * len(factors)
+
+
+def test_one_judgement_alone_never_says_that_a_speedup_differs(bundle: Path) -> None:
+    times = iter(range(9))
+
+    class Once(Replay):
+        def evaluate(self, job: Job) -> Evaluation:
+            failures = () if next(times) == 0 else (Failure("ModelNew", Verdict.NO_VERDICT),)
+            return Replay(Landscape(kernel_ms=lambda reading: 3 * bowl(reading), failures=failures)).evaluate(job)
+
+    opened = read_bundle(bundle)
+    answer = rejudge(opened, Once(), settle(config_of(opened, device=None, arch=None, sandbox=None)))
+    assert answer.word is Word.NO_ANSWER and answer.agrees is None
+
+
+@pytest.mark.parametrize("verdict", [Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY])
+@pytest.mark.parametrize(("times", "word"), [(1, Word.AGREES), (None, Word.DIFFERS)])
+def test_a_failure_that_may_be_the_machines_is_looked_at_twice(
+    bundle: Path, verdict: Verdict, times: int | None, word: Word
+) -> None:
+    _, answer = answer_of(bundle, Landscape(failures=(Failure("ModelNew", verdict, times=times),)))
+    assert answer.word is word, answer.reason
 
 
 def test_a_kernel_that_fails_when_it_is_judged_twice_differs(bundle: Path) -> None:
@@ -145,29 +180,61 @@ def evaluation(speedup: float, low: float, high: float, **fields: Any) -> Evalua
 
 
 @pytest.mark.parametrize(
-    ("here", "agrees"),
+    ("here", "word"),
     [
-        (evaluation(2.0, 1.9, 2.1), True),
-        (evaluation(2.15, 2.05, 2.25), True),
-        (evaluation(1.85, 1.75, 1.95), True),
-        (evaluation(2.4, 2.3, 2.5), False),
-        (evaluation(1.6, 1.5, 1.7), False),
-        (evaluation(9.0, 8.9, 9.1, device_name="another"), True),
-        (evaluation(9.0, 8.9, 9.1, baseline="another"), True),
+        (evaluation(2.0, 1.9, 2.1), Word.AGREES),
+        (evaluation(2.15, 2.05, 2.25), Word.AGREES),
+        (evaluation(1.85, 1.75, 1.95), Word.AGREES),
+        (evaluation(2.09, 2.0899, 2.0901), Word.AGREES),
+        (evaluation(2.25, 2.18, 2.32), Word.TOO_NOISY),
+        (evaluation(2.0, 1.4, 2.9), Word.TOO_NOISY),
+        (evaluation(1.2, 0.7, 2.2), Word.TOO_NOISY),
+        (evaluation(2.4, 2.3, 2.5), Word.DIFFERS),
+        (evaluation(1.6, 1.5, 1.7), Word.DIFFERS),
+        (evaluation(0.1, 0.07, 0.15), Word.DIFFERS),
     ],
 )
-def test_speedups_agree_where_their_intervals_meet_and_only_on_one_device(here: Evaluation, agrees: bool) -> None:
-    claim = evaluation(2.0, 1.9, 2.1)
-    assert compare(claim, here)[0] is agrees
-    if here.device_name == "another":
-        assert "speedups of different devices are not compared" in compare(claim, here)[1]
+def test_speedups_agree_within_error_and_tolerance_differ_beyond_99_percent_and_are_else_too_noisy(
+    here: Evaluation, word: Word
+) -> None:
+    found, reason = compare(evaluation(2.0, 1.9, 2.1), here)
+    assert found is word, reason
+    assert f"{here.speedup:.3g}x" in reason and "2x [1.9, 2.1] claimed" in reason
+
+
+def test_a_claim_with_an_endless_interval_does_not_agree_with_everything() -> None:
+    word, reason = compare(evaluation(9.0, 0.5, 100.0), evaluation(2.0, 1.99, 2.01))
+    assert word is Word.TOO_NOISY and "most of that is the claim's noise" in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("device_name", "devices"), ("baseline", "base"), ("protocol", "protocols")]
+)
+def test_speedups_of_another_device_baseline_or_protocol_are_not_compared(name: str, said: str) -> None:
+    word, reason = compare(evaluation(2.0, 1.9, 2.1), evaluation(9.0, 8.9, 9.1, **{name: "another"}))
+    assert word is Word.AGREES and f"speedups of different {said}" in reason and "another here" in reason
+
+
+def test_honest_noise_is_hardly_ever_told_to_differ_and_a_boast_of_half_as_much_again_always_is() -> None:
+    noise = random.Random(7)
+    words = {True: Counter[Word](), False: Counter[Word]()}
+    for _ in range(2_000):
+        for honest, truth in ((True, 2.0), (False, 3.0)):
+            claim, here = (
+                evaluation(speedup, speedup * math.exp(-1.96 * error), speedup * math.exp(1.96 * error))
+                for centre, error in ((truth, 0.02), (2.0, 0.04))
+                for speedup in (centre * math.exp(noise.gauss(0.0, error)),)
+            )
+            words[honest][compare(claim, here)[0]] += 1
+    assert words[True][Word.DIFFERS] <= 2 and words[True][Word.AGREES] > 1_950
+    assert words[False] == {Word.DIFFERS: 2_000}
 
 
 def test_what_was_verified_and_not_timed_agrees_in_the_verdict() -> None:
     times = dict.fromkeys(("kernel_ms", "kernel_ms_ci", "reference_ms", "speedup", "speedup_ci"))
     here = dataclasses.replace(evaluation(1.0, 0.9, 1.1), verdict=Verdict.VERIFIED, **times)
-    agrees, reason = compare(evaluation(2.0, 1.9, 2.1), here)
-    assert agrees is True and "the verdict agrees" in reason
+    word, reason = compare(evaluation(2.0, 1.9, 2.1), here)
+    assert word is Word.AGREES and "the verdict agrees" in reason
 
 
 class Failing:
@@ -209,6 +276,41 @@ def test_the_printed_answer_has_nothing_hidden_in_it(bundle: Path) -> None:
     assert text.startswith("agrees: the verdict agrees; speedups of different devices are not compared")
     assert not set("\x1b\u202e\r") & set(text)
     assert opened.candidate_id in text and "note         another sandbox" in text
+
+
+@pytest.mark.parametrize(
+    "landscape",
+    [
+        Landscape(kernel_ms=lambda reading: 3 * bowl(reading)),
+        Landscape(failures=(Failure("ModelNew", Verdict.TIMEOUT),)),
+    ],
+)
+def test_on_a_busy_machine_a_slower_kernel_is_too_noisy_to_tell(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, landscape: Landscape
+) -> None:
+    loads = iter([500.0])
+    monkeypatch.setattr("os.getloadavg", lambda: (next(loads, 0.0), 0.0, 0.0))
+    opened, answer = answer_of(bundle, landscape)
+    assert answer.word is Word.TOO_NOISY and "a load of 500.0" in answer.reason
+    assert answer_text(opened, answer).startswith("too noisy to tell: ")
+    assert EXIT_CODES[answer.agrees] == 3 and answer.to_json(opened)["answer"] == "too noisy to tell"
+
+
+def test_a_wrong_kernel_differs_on_a_busy_machine_too(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (500.0, 0.0, 0.0))
+    _, answer = answer_of(bundle, Landscape(failures=(Failure("ModelNew", Verdict.WRONG_RESULT),)))
+    assert answer.word is Word.DIFFERS
+
+
+def test_files_that_no_checksum_names_are_told_and_not_read(bundle: Path) -> None:
+    (bundle / "lineage" / "evil.py").write_text("raise SystemExit\n")
+    (bundle / "link").symlink_to("/etc/passwd")
+    os.mkfifo(bundle / "pipe")
+    _, answer = answer_of(bundle)
+    assert answer.word is Word.AGREES
+    assert answer.notes == ("files that no checksum names, not looked at: lineage/evil.py, link, pipe",)
+    (bundle / "\x1b[2J\u202e.py").write_text("")
+    assert not {"\x1b", "\u202e"} & set(answer_text(*answer_of(bundle)))
 
 
 @pytest.mark.parametrize(("load", "is_told"), [(0.5, False), (500.0, True)])
