@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fitness.evaluation import Evaluation
+from islands.archive import ENERGY, Objectives, covers, numbers
 from islands.bouts import BOUT, Record, record_of
 from islands.candidate import DUPLICATE_OF, Evaluated
-from islands.codec import decode
+from islands.codec import decode, encode
 from islands.duels import Throne
 from islands.lease import BEAT_EVERY_S, Owner, this_place
 from islands.records import TOLD, TOTALS, evaluated_of
@@ -27,9 +31,30 @@ SILENT_S = 4 * BEAT_EVERY_S
 """A living owner whose heartbeat is older than this hangs, or its disk does."""
 
 SPEEDUPS = """
-    SELECT tellings.position, evaluations.speedup FROM evaluations INDEXED BY evaluations_by_speedup
-    CROSS JOIN tellings ON tellings.evaluation_id = evaluations.id
-    WHERE evaluations.speedup IS NOT NULL AND tellings.run_id = ? ORDER BY tellings.position
+    SELECT tellings.run_id, tellings.position, evaluations.speedup
+    FROM evaluations INDEXED BY evaluations_by_speedup CROSS JOIN tellings ON tellings.evaluation_id = evaluations.id
+    WHERE evaluations.speedup IS NOT NULL AND tellings.run_id IN (SELECT value FROM json_each(?))
+    ORDER BY tellings.run_id, tellings.position
+"""
+
+FIGURES = f"""
+    SELECT tellings.position, tellings.candidate_id, evaluations.source_sha256,
+        json_extract(document, '$.kernel_ms') AS kernel_ms, json_extract(document, '$.peak_mem_bytes') AS memory,
+        json_extract(document, '$.error_ratio') AS error_ratio, json_extract(document, '$.features.{ENERGY}') AS energy
+    FROM evaluations INDEXED BY evaluations_by_speedup CROSS JOIN tellings ON tellings.evaluation_id = evaluations.id
+    WHERE evaluations.speedup IS NOT NULL AND tellings.run_id = ?
+"""
+
+TOLD_SOURCES = """
+    SELECT tellings.position, tellings.candidate_id, evaluations.source_sha256
+    FROM evaluations CROSS JOIN tellings ON tellings.evaluation_id = evaluations.id
+    WHERE evaluations.source_sha256 IN (SELECT value FROM json_each(?)) AND +tellings.run_id = ?
+"""
+
+CORRECT_SOURCES = """
+    SELECT count(DISTINCT evaluations.source_sha256) AS n
+    FROM evaluations INDEXED BY evaluations_by_speedup CROSS JOIN tellings ON tellings.evaluation_id = evaluations.id
+    WHERE evaluations.speedup IS NOT NULL AND tellings.run_id = ?
 """
 
 BEFORE = f"""
@@ -120,6 +145,18 @@ class Telling:
 
 def record(store: Store, run_id: str) -> Record:
     """The record of a run (bouts.recorded), from its speedups and the few candidates that can matter."""
+    return records(store, [run_id])[run_id]
+
+
+def records(store: Store, run_ids: Sequence[str]) -> dict[str, Record]:
+    """The records of several runs by id: the file's speedups are walked once for all of them."""
+    rows = store._rows(SPEEDUPS, [encode(list(run_ids))])
+    told = {run_id: list(several) for run_id, several in groupby(rows, key=itemgetter("run_id"))}
+    return {run_id: _record(store, run_id, told.get(run_id, ())) for run_id in run_ids}
+
+
+def _record(store: Store, run_id: str, told: Iterable[dict[str, Any]]) -> Record:
+    """`told` are the run's rows of SPEEDUPS."""
     again: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in store._rows("SELECT fields FROM events WHERE run_id = ? AND kind = ? ORDER BY id", [run_id, BOUT]):
         fields = decode(row["fields"])
@@ -134,7 +171,7 @@ def record(store: Store, run_id: str) -> Record:
             estimates[amended.evaluation.source_sha256] = amended.evaluation
 
     bound, due = 0.0, min(again, default=-1)
-    for row in store._rows(SPEEDUPS, [run_id]):
+    for row in told:
         position = row["position"]
         while 0 <= due <= position:
             retell(due)
@@ -152,6 +189,38 @@ def _first_told(store: Store, run_id: str, position: int) -> Evaluated | None:
     place = [run_id, position]
     evaluated = evaluated_of(store._rows(f"{TOLD} WHERE tellings.run_id = ? AND tellings.position = ?", place)[0])
     return None if store._rows(BEFORE, [evaluated.evaluation.source_sha256, *place]) else evaluated
+
+
+def front(store: Store, run_id: str, known: Record) -> list[str]:
+    """Ids of the run's Pareto front (archive.pareto) by the estimates that count now, in the order told.
+
+    Reads four figures of each correct candidate and nothing else.
+    """
+    found = [
+        (numbers(row["kernel_ms"], row["memory"], row["error_ratio"], row["energy"]), *_place(row))
+        for row in store._rows(FIGURES, [run_id])
+        if row["source_sha256"] not in known.estimates
+    ]
+    for row in store._rows(TOLD_SOURCES, [encode(list(known.estimates)), run_id]):
+        estimate = known.estimates[row["source_sha256"]]
+        if estimate.is_correct:
+            energy = estimate.features.get(ENERGY)
+            figures = numbers(estimate.kernel_ms, estimate.peak_mem_bytes, estimate.error_ratio, energy)
+            found.append((figures, *_place(row)))
+    members: list[tuple[Objectives, int, str]] = []
+    for one in sorted(found):  # who covers another one stands before it
+        if not any(covers(member[0], one[0]) for member in members):
+            members.append(one)
+    return [candidate_id for _, _, candidate_id in sorted(members, key=itemgetter(1))]
+
+
+def _place(row: dict[str, Any]) -> tuple[int, str]:
+    return row["position"], row["candidate_id"]
+
+
+def correct_sources(store: Store, run_id: str) -> int:
+    """How many different programs of the run were told correct."""
+    return int(store._rows(CORRECT_SOURCES, [run_id])[0]["n"])
 
 
 def health(store: Store, run: Run, now_s: float | None = None) -> Health:

@@ -53,7 +53,6 @@ from kb_evolve.mcp_forms import (
     Top,
 )
 from kb_evolve.mcp_judge import Judge, aside
-from kb_evolve.search import lineage_of
 from kb_evolve.session import last_config
 from kb_evolve.targets import settle
 from mutators.fence import make_fence
@@ -179,8 +178,8 @@ class Tools:
                     f"{self._db} holds no candidate and no run with a correct kernel named {id!r}: see `top`"
                 )
             run_id = candidate.id.rpartition("-")[0]
-            told = standing.standing(store, run_id)
-            evaluated = next((one for one in told if one.candidate.id == candidate.id), None)
+            line = standing.line_of(store, run_id, candidate.id)
+            evaluated = line[-1] if line and line[-1].candidate.id == candidate.id else None
             known = dataclasses.asdict(dataclasses.replace(candidate, digests=None)) | {
                 "run": run_name(store, candidate.id)
             }
@@ -188,8 +187,7 @@ class Tools:
                 known |= evaluated_json(evaluated, known["run"])
             safe = self._safe(known)
             safe["source_is_exact"] = safe["source"] == candidate.source
-            steps = lineage_of(evaluated, told)[-MANY:]
-            safe["lineage"] = [self._kernel(store, step) for step in steps]
+            safe["lineage"] = [self._kernel(store, step) for step in line[-MANY:]] if evaluated else []
             turns = store.turns(run_id, candidate.number) if conversation else None
             safe["conversation"] = None if turns is None else [self._exchange(turn) for turn in turns]
             return Shown.model_validate(safe)

@@ -5,11 +5,11 @@ A run's best is its elite by the record of its duels (islands/bouts.py), never t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from islands.bouts import ELITE, standings
 from islands.candidate import Evaluated
-from islands.queries import lineage, record
+from islands.queries import front, lineage, record, records
 from islands.store import Store
 
 
@@ -31,6 +31,26 @@ def best_of(store: Store, run_id: str) -> Evaluated | None:
     return known.of(elite) if elite is not None else None
 
 
+def bests(store: Store, run_ids: Sequence[str]) -> dict[str, Evaluated | None]:
+    """The elites of several runs by run id, read together."""
+    known = records(store, run_ids)
+    told = {one.candidate.id: one for one in store.told_of([each.elite_id for each in known.values() if each.elite_id])}
+    return {run_id: each.of(told[each.elite_id]) if each.elite_id else None for run_id, each in known.items()}
+
+
+def finalists(store: Store, run_id: str) -> list[Evaluated]:
+    """A run's Pareto front in the order told, and its elite where the front lacks it; nothing while none is correct.
+
+    Whoever looks for elite and front in these (archive.pareto) finds those of the whole history.
+    """
+    known = record(store, run_id)
+    if not known.elite_id:
+        return []
+    ids = list(dict.fromkeys([*front(store, run_id, known), known.elite_id]))
+    told = {one.candidate.id: known.of(one) for one in store.told_of(ids)}
+    return [told[one] for one in ids]
+
+
 def line_of(store: Store, run_id: str, candidate_id: str) -> list[Evaluated]:
     """A candidate's told ancestors through first parents, oldest first, itself last, with what counts of them now."""
     known = record(store, run_id)
@@ -49,10 +69,10 @@ def top(store: Store, problem_id: str | None, limit: int) -> list[Evaluated]:
     """
     runs = store.runs()
     wanted = {run.problem_sha256 for run in runs if problem_id in (None, run.problem_id)}
-    records = {run.id: record(store, run.id) for run in runs if run.problem_sha256 in wanted}
-    elites = [records[_run_id(one)].of(one) for one in store.told_of([known.elite_id for known in records.values()])]
+    known = records(store, [run.id for run in runs if run.problem_sha256 in wanted])
+    elites = [known[_run_id(one)].of(one) for one in store.told_of([each.elite_id for each in known.values()])]
     found = store.top(problem_id, limit + len(elites))
-    others = [records[_run_id(one)].of(one) for one in found]
+    others = [known[_run_id(one)].of(one) for one in found]
     others = [one for one in others if one.evaluation.is_correct and not is_elite(one)]
     return [*sorted(elites, key=_slowness), *sorted(others, key=_slowness)][:limit]
 

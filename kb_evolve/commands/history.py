@@ -16,7 +16,7 @@ from kb_evolve.live import speedup_text
 from kb_evolve.report.text import one_line
 
 if TYPE_CHECKING:
-    from islands.candidate import Candidate
+    from islands.candidate import Candidate, Evaluated
     from islands.queries import Health
     from islands.run import Run
     from islands.store import Store
@@ -33,9 +33,12 @@ def runs(db: str, as_json: bool) -> None:
     stopped: by you; failed; dead: its process ended without a word, and the same command goes on.
     """
     from islands.store import open_store
+    from kb_evolve.standing import bests
 
     with open_store(db, read_only=True) as store:
-        found = [_run_json(store, run, verdicts=as_json) for run in store.runs()]
+        all_runs = store.runs()
+        elites = bests(store, [run.id for run in all_runs])
+        found = [_run_json(store, run, elites[run.id], verdicts=as_json) for run in all_runs]
     if as_json:
         emit_json({"runs": found})
         return
@@ -59,12 +62,11 @@ def runs(db: str, as_json: bool) -> None:
             click.echo(f"{one_line(entry['run'])} is {entry['status']}: {one_line(entry['status_reason'])}", err=True)
 
 
-def _run_json(store: Store, run: Run, *, verdicts: bool) -> dict[str, Any]:
+def _run_json(store: Store, run: Run, best: Evaluated | None, *, verdicts: bool) -> dict[str, Any]:
     """`verdicts` are counted only where they are wanted: that reads every evaluation."""
     from islands.queries import health, totals
-    from kb_evolve.standing import best_of
 
-    best, state, sums = best_of(store, run.id), health(store, run), totals(store, run.id)
+    state, sums = health(store, run), totals(store, run.id)
     counts = store.counts(run.id) if verdicts else None
     return {
         "run": run.name,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from islands.archive import pareto
+from islands.browsing import Wish
 from islands.candidate import Evaluated
-from islands.elite import beats, fitness
+from islands.queries import correct_sources
 from islands.run import Run
 from islands.store import Store
+from kb_evolve import standing
 from kb_evolve.config import Config, ConfigError
+from kb_evolve.report.text import one_line
 from kb_evolve.seeding.bundles import bundle_seeds, bundles_in
 from kb_evolve.seeding.files import read_seeds
 from kb_evolve.seeding.seed import Gathered, Seed, fault, words
@@ -23,6 +28,18 @@ LEAST_SIMILARITY = 0.5
 """Half of all operators in common: what a problem must share to lend its kernels."""
 NEIGHBOURS = 3
 """Problems that lend kernels at most."""
+PAGE = 50
+"""Kernels of a run that are read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one spec names."""
+
+    seeds: Iterable[Seed]
+    left_out: Sequence[str] = ()
+    count: int = 0
+    """How many seeds there are, where they come from a run; else 0: they are all read."""
 
 
 def gather(specs: Sequence[str], store: Store, problem: Problem, config: Config, *, known: str | None) -> Gathered:
@@ -37,35 +54,43 @@ def gather(specs: Sequence[str], store: Store, problem: Problem, config: Config,
     for spec in specs:
         found = _find(spec, store, problem, config)
         left_out += found.left_out
-        taken = _sift(found.seeds, seen, left_out)
-        if len(taken) > config.run.seeds_each:
-            left_out.append(f"{spec}: {len(taken) - config.run.seeds_each} more, seeds_each = {config.run.seeds_each}")
-        seeds += taken[: config.run.seeds_each]
+        taken, more = _sift(found, seen, left_out, config.run.seeds_each)
+        if more:
+            left_out.append(f"{spec}: {more} more, seeds_each = {config.run.seeds_each}")
+        seeds += taken
     most = max(1, (config.budget.evaluations or 2 * len(seeds)) // 2)
     if len(seeds) > most:
         left_out.append(f"{len(seeds) - most} more: seeds may take half of {config.budget.evaluations} evaluations")
-    return Gathered(tuple(seeds[:most]), tuple(left_out))
+    return Gathered(tuple(seeds[:most]), tuple(one_line(reason, 600) for reason in left_out))
 
 
-def _sift(seeds: Sequence[Seed], seen: set[str], left_out: list[str]) -> list[Seed]:
-    """Those that may be judged, each source once; adds to `seen` and `left_out`."""
-    taken = []
-    for seed in seeds:
+def _sift(found: Found, seen: set[str], left_out: list[str], most: int) -> tuple[list[Seed], int]:
+    """At most `most` that may be judged, each source once, and how many there are beside them.
+
+    Adds to `seen` and `left_out`. Of a run nothing is read once there are enough.
+    """
+    taken: list[Seed] = []
+    more = 0
+    for read, seed in enumerate(found.seeds, 1):
         if reason := fault(seed.source):
             left_out.append(f"{words(seed.origin).removeprefix('from ')}: {reason}")
         elif seed.sha256 not in seen:
             seen.add(seed.sha256)
-            taken.append(seed)
-    return taken
+            more += len(taken) == most
+            taken += [seed] if len(taken) < most else []
+        if found.count and len(taken) == most:
+            return taken, found.count - read
+    return taken, more
 
 
-def _find(spec: str, store: Store, problem: Problem, config: Config) -> Gathered:
+def _find(spec: str, store: Store, problem: Problem, config: Config) -> Found:
     if spec == SIMILAR:
         return _of_similar(store, problem, config)
     path, name = Path(spec).expanduser(), spec.removeprefix("run:")
     if name == spec and path.exists():
         folders = bundles_in(path)
-        return bundle_seeds(folders, problem, config.run.backend) if folders else read_seeds(path, problem)
+        read = bundle_seeds(folders, problem, config.run.backend) if folders else read_seeds(path, problem)
+        return Found(read.seeds, read.left_out)
     run = store.find_run(name)
     if run is None:
         names = ", ".join(entry.name for entry in store.runs()) or "none"
@@ -75,28 +100,36 @@ def _find(spec: str, store: Store, problem: Problem, config: Config) -> Gathered
         )
     if run.backend != config.run.backend:
         reason = f"its kernels are for backend {run.backend}, these must be for {config.run.backend}"
-        return Gathered((), (f"run {run.name}: {reason}",))
-    elites = elites_of(store.history(run.id))
-    if not elites:
-        return Gathered((), (f"run {run.name}: it has no correct kernel",))
-    return Gathered(tuple(Seed(one.candidate.source, _origin("run", run, one)) for one in elites))
+        return Found((), (f"run {run.name}: {reason}",))
+    count = correct_sources(store, run.id)
+    if not count:
+        return Found((), (f"run {run.name}: it has no correct kernel",))
+    return Found((Seed(one.candidate.source, _origin("run", run, one)) for one in elites_of(store, run.id)), (), count)
 
 
-def elites_of(history: Sequence[Evaluated]) -> list[Evaluated]:
-    """A run's correct candidates: its elite, the rest of its Pareto front, then all others by their speedup."""
-    best: Evaluated | None = None
-    for one in history:
-        if beats(one.evaluation, best.evaluation if best else None):
-            best = one
-    others = sorted((one for one in history if one.evaluation.is_correct), key=lambda one: -fitness(one.evaluation))
-    ordered = [*([best] if best else []), *pareto(history), *others]
-    distinct: dict[str, Evaluated] = {}
-    for one in ordered:
-        distinct.setdefault(one.candidate.source_sha256, one)
-    return list(distinct.values())
+def elites_of(store: Store, run_id: str) -> Iterator[Evaluated]:
+    """A run's correct candidates, each program once: its Pareto front with its elite first, then by their speedup.
+
+    They are read as they are asked for: a run may hold a hundred thousand.
+    """
+    finalists = standing.finalists(store, run_id)
+    seen: set[str] = set()
+    for one in sorted(finalists, key=lambda one: (not standing.is_elite(one), one.evaluation.kernel_ms or math.inf)):
+        if one.candidate.source_sha256 not in seen:
+            seen.add(one.candidate.source_sha256)
+            yield one
+    for skip in itertools.count(0, PAGE):
+        page = store.browse(run_id, Wish(fastest=True), skip, PAGE)
+        if not page:
+            return
+        told = {one.candidate.id: one for one in store.told_of([one.candidate.id for one in page])}
+        for summary in page:
+            if summary.candidate.source_sha256 not in seen:
+                seen.add(summary.candidate.source_sha256)
+                yield told[summary.candidate.id]
 
 
-def _of_similar(store: Store, problem: Problem, config: Config) -> Gathered:
+def _of_similar(store: Store, problem: Problem, config: Config) -> Found:
     """The elites of the runs on the nearest other problems, the nearest problem's first."""
     wanted = operators(problem.source)
     near = [
@@ -109,10 +142,11 @@ def _of_similar(store: Store, problem: Problem, config: Config) -> Gathered:
     seeds = []
     for share, sha256 in nearest:
         for run in (run for _, run in near if run.problem_sha256 == sha256):
-            best = elites_of(store.history(run.id))[:1]
-            seeds += [Seed(one.candidate.source, _origin("similar", run, one) | {"similarity": -share}) for one in best]
+            one = standing.best_of(store, run.id)
+            if one is not None:
+                seeds.append(Seed(one.candidate.source, _origin("similar", run, one) | {"similarity": -share}))
     none = f"{SIMILAR}: no run of another problem in {store.path} shares half of the operators of {problem.id}"
-    return Gathered(tuple(seeds), () if seeds else (none,))
+    return Found(seeds, () if seeds else (none,))
 
 
 def _origin(kind: str, run: Run, one: Evaluated) -> dict[str, object]:

@@ -10,11 +10,12 @@ from random import Random
 
 import pytest
 
+from islands.archive import pareto
 from islands.bouts import BOUT, ELITE, bout_fields, recorded
 from islands.candidate import Evaluated
 from islands.duels import DUEL, FOUGHT, UNDECIDED, Throne
 from islands.lease import this_process
-from islands.queries import health, lineage, record, times_of, totals
+from islands.queries import correct_sources, front, health, lineage, record, records, times_of, totals
 from islands.store import Store, open_store
 
 
@@ -24,13 +25,18 @@ def tell(store: Store, make, one: Evaluated) -> None:
     store.add_evaluation("run00000", one.candidate.id, one.evaluation, make.key(one.candidate))
 
 
+def costs(number: int) -> dict[str, float]:
+    """Figures besides the time: who comes later takes more memory."""
+    return {"peak_mem_bytes": 1000 * (1 + number // 10), "error_ratio": 1.0 + number % 3}
+
+
 def random_run(store: Store, make, seed: int, size: int) -> None:
     """A run with failures, repeated programs, duels and fresh measurements, as a loop would write it."""
     random, throne, told = Random(seed), Throne(2), []
     for number in range(size):
         speedup = None if random.random() < 0.2 else round(1 + random.random() * (1 + number / size), 2)
         features = random.choice(({}, {DUEL: FOUGHT}, {DUEL: UNDECIDED}))
-        one = make.evaluated(number, speedup, random.choice((0.001, 0.2)), features=features)
+        one = make.evaluated(number, speedup, random.choice((0.001, 0.2)), features=features, **costs(number))
         if told and random.random() < 0.15:
             twin = random.choice(told)
             one = Evaluated(dataclasses.replace(make.candidate(number), source=twin.candidate.source), twin.evaluation)
@@ -38,10 +44,11 @@ def random_run(store: Store, make, seed: int, size: int) -> None:
         throne.tell(one, number)
         told.append(one)
         while (wanted := throne.wanted()) is not None:
+            candidate = wanted.evaluated.candidate
             speedup = None if random.random() < 0.2 else random.uniform(0.5, 1.2) * wanted.evaluated.evaluation.speedup
-            found = make.evaluation(wanted.evaluated.candidate, speedup, 0.02)
+            found = make.evaluation(candidate, speedup, 0.02, **costs(candidate.number))
             store.add_event("run00000", BOUT, bout_fields(wanted, found, number + 1))
-            throne.retell(Evaluated(wanted.evaluated.candidate, found), number + 1)
+            throne.retell(Evaluated(candidate, found), number + 1)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -55,6 +62,35 @@ def test_the_record_from_speedups_is_the_record_of_the_whole_history(tmp_path: P
         assert len(whole.marks) > 1 and whole.estimates, "the run had changes of its elite and fresh measurements"
         elite = store.evaluated(whole.elite_id)
         assert elite is not None and whole.of(elite).evaluation.features[ELITE] is True
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_front_from_four_figures_is_the_front_of_the_whole_history(tmp_path: Path, make, seed: int) -> None:
+    with open_store(tmp_path / "kb.db") as store:
+        store.create_run(make.run())
+        with store.transaction():
+            random_run(store, make, seed, 120)
+        history, known = store.history("run00000"), record(store, "run00000")
+        whole = {one.candidate.id for one in pareto(map(known.of, history))}
+        found = front(store, "run00000", known)
+        assert set(found) == whole and len(whole) > 3
+        assert found == [one.candidate.id for one in history if one.candidate.id in whole], "in the order told"
+        sources = {one.candidate.source_sha256 for one in history if one.evaluation.is_correct}
+        assert correct_sources(store, "run00000") == len(sources)
+
+
+def test_the_records_of_several_runs_are_those_of_each(tmp_path: Path, make) -> None:
+    with open_store(tmp_path / "kb.db") as store:
+        for name in ("run00000", "run00001", "run00002"):
+            store.create_run(make.run(name, name))
+        random_run(store, make, 1, 30)
+        for number, speedup in enumerate((1.0, 3.0, None)):
+            other = make.candidate(number, "run00001", source=f"y = {number}\n")
+            store.add_candidate("run00001", other)
+            store.add_evaluation("run00001", other.id, make.evaluation(other, speedup), make.key(other))
+        together = records(store, ["run00001", "run00000", "run00002"])
+        assert together == {name: record(store, name) for name in together}
+        assert together["run00001"].elite_id == "run00001-000001" and together["run00002"].elite_id == ""
 
 
 def test_a_slow_candidate_is_not_read_when_the_elite_is_asked_for(tmp_path: Path, make) -> None:
