@@ -44,7 +44,20 @@ def import_path(path: str, problem: str | None, run: str | None, db: str, as_jso
     given = {"problem": problem, "run": run, **flags}
     if unused := [f"--{name}" for name, value in given.items() if _is_given(name, value)]:
         raise ConfigError(f"{path} is taken for a database, and {', '.join(unused)} goes with kernels: leave it out")
+    _check_database(named)
     _merge(named, db, as_json)
+
+
+def _check_database(path: Path) -> None:
+    """ConfigError for a file that is there and nothing that can be taken in; a missing one has its own message."""
+    from kb_evolve.config import ConfigError
+    from kb_evolve.export.whole import is_database
+
+    if path.is_file() and path.stat().st_size and not is_database(path):
+        raise ConfigError(
+            f"{path} is no database and no kernel (.py). Unpack an archive first; of a bundle or of KernelBench's runs "
+            "name the folder"
+        )
 
 
 def _is_given(name: str, value: Any) -> bool:
@@ -65,13 +78,14 @@ def import_kernels(
     from kb_evolve.config import ConfigError
     from kb_evolve.export.kernelbench import folder_name
     from kb_evolve.export.opened import is_bundle, read_bundle
+    from kb_evolve.report.text import one_line
     from kb_evolve.search import Search
     from kb_evolve.standing import standing
     from problems.catalogue import load
 
     if not path.exists():
         raise ConfigError(f"there is no {path}: name a kernel, a folder of kernels, a bundle or a database")
-    name = f"import-{path.resolve().stem}"
+    name = f"import-{one_line(path.resolve().stem)}"
     if is_bundle(path):
         bundle = read_bundle(path)
         name, ref = (

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from kb_evolve.config import ConfigError
 from kb_evolve.export.kernelbench import SAMPLE, kernelbench_numbers
@@ -23,6 +23,12 @@ from kb_evolve.report.suite import STEPS, Entry
 RESULTS = "eval_results.json"
 SIZE_LIMIT = 64 << 20
 """Largest file that is read [B]; a level of 100 problems with 100 samples each has a tenth of that."""
+
+
+NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+"""A problem's number in KernelBench's results."""
+LEAST_MS, MOST_MS = 1e-9, 1e12
+"""Times outside are none: a light's way of a third of a millimetre, and 30 years [ms]."""
 
 
 class FastpError(ConfigError):
@@ -194,7 +200,10 @@ def read_kernelbench_baseline(path: str | Path) -> Baseline:
             mean = figures.get("mean") if isinstance(figures, dict) else None
             if number is None or mean is None or not _is_time(mean):
                 raise FastpError(f"{path}: {level}, {name!r:.80}: expected a mean in ms above 0, found {mean!r:.60}")
-            ms[int(found[1]), int(number[1])] = float(mean)
+            place = int(found[1]), int(number[1])
+            if place in ms:
+                raise FastpError(f"{path}: {level} has several means of problem {place[1]}, the last of {name!r:.80}")
+            ms[place] = float(mean)
     if not ms:
         raise FastpError(f"{path} holds no baseline: expected KernelBench's levels and problems")
     return Baseline(Path(path).stem, Path(path).resolve().parent.name, ms)
@@ -234,7 +243,11 @@ def _sample_0(path: Path) -> tuple[dict[int, dict[str, Any]], int]:
     document = _read_json(path, "results")
     found = {}
     for key, entries in document.items():
-        if not key.isdecimal() or not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        if (
+            not NUMBER.fullmatch(key)
+            or not isinstance(entries, list)
+            or not all(isinstance(one, dict) for one in entries)
+        ):
             raise FastpError(f'{path}: expected {{"19": [{{"sample_id": 0, ...}}]}}, found {key!r:.60}')
         first = [one for one in entries if one.get("sample_id") == 0]
         if len(first) > 1:
@@ -250,13 +263,17 @@ def _check_entry(path: Path, key: str, entry: dict[str, Any]) -> None:
         if not isinstance(entry.get(name), bool):
             raise FastpError(f"{path}: problem {key}: {name} must be true or false, found {entry.get(name)!r:.60}")
     runtime = entry.get("runtime")
-    if not isinstance(runtime, int | float) or isinstance(runtime, bool) or not math.isfinite(runtime):
+    if not _is_number(runtime) or 0 < runtime < LEAST_MS:
         raise FastpError(f"{path}: problem {key}: runtime must be a number (ms, or -1), found {runtime!r:.60}")
 
 
 def _is_time(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value > 0
+    return _is_number(value) and value >= LEAST_MS
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    """Whether a JSON value is a number in milliseconds: JSON's integers have no end, floats and times do."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST_MS
 
 
 def _read_json(path: Path, what: str) -> dict[str, Any]:

@@ -15,6 +15,10 @@ PREFIX = ".partial-"
 """Of the folder in which files wait for each other; one that stays behind is of a killed process and may go."""
 
 
+SQLITE = b"SQLite format 3\0"
+"""How a database begins (sqlite.org/fileformat2.html, 1.3)."""
+
+
 class WriteError(ConfigError):
     """A place that cannot be written to; says which and why."""
 
@@ -60,14 +64,27 @@ def write_whole(folder: Path, contents: Mapping[str, str], *, last: str, stale: 
 
 
 def write_file(path: Path, text: str) -> None:
-    """Writes a text whole, or not at all; what is no regular file (a pipe, a terminal) is written straight."""
+    """Writes a text whole, or not at all; what is no regular file (a pipe, a terminal) is written straight.
+
+    WriteError for a folder, for a database (a summary is not worth one), and where the file system refuses.
+    """
     path = path.resolve()
     if path.is_dir():
         raise WriteError(f"{path} is a folder, expected the name of a file: name one in it with --out")
+    if is_database(path):
+        raise WriteError(f"{path} is a database, which is not written over: name another file with --out")
     if path.exists() and not path.is_file():
         path.write_bytes(text.encode())
     else:
         write_whole(path.parent, {path.name: text}, last=path.name)
+
+
+def is_database(path: Path) -> bool:
+    """Whether a regular file begins as a SQLite database does; an empty one may become one, and is none yet."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
 
 
 def _make(folder: Path) -> list[Path]:

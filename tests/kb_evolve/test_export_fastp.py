@@ -141,6 +141,11 @@ def test_nothing_correct_has_mean_0(tmp_path: Path) -> None:
         ({"1": [entry(correctness="yes")]}, "correctness must be true or false"),
         ({"1": [entry(runtime="fast")]}, "runtime must be a number"),
         ({"1": [entry(runtime=math.nan)]}, "runtime must be a number"),
+        ({"1": [entry(runtime=10**400)]}, "runtime must be a number"),
+        ({"1": [entry(runtime=5e-324)]}, "runtime must be a number"),
+        ({"1" * 5_000: []}, "expected"),
+        ({"1": [], "01": []}, "found '01'"),
+        ({"\u0661": []}, "expected"),
     ],
 )
 def test_results_of_another_form_are_refused_with_the_place(tmp_path: Path, document: Any, said: str) -> None:
@@ -159,6 +164,9 @@ def test_results_of_another_form_are_refused_with_the_place(tmp_path: Path, docu
         ('{"level1": {"1_A.py": {"mean": 0}}}', "a mean in ms above 0"),
         ('{"level1": {"1_A.py": {"mean": "x"}}}', "a mean in ms above 0"),
         ('{"level1": {"A.py": {"mean": 1}}}', "a mean in ms above 0"),
+        ('{"level1": {"1_A.py": {"mean": 1' + "0" * 400 + "}}}", "a mean in ms above 0"),
+        ('{"level1": {"1_A.py": {"mean": 1e308}}}', "a mean in ms above 0"),
+        ('{"level1": {"1_A.py": {"mean": 1}, "1_B.py": {"mean": 2}}}', "several means of problem 1"),
         ('{"first": {}}', "expected"),
         ('{"level2": {"1_A.py": {"mean": 1}}}', "no problem of level 1; its levels: 2"),
     ],

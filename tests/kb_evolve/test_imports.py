@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -248,6 +249,8 @@ def test_what_a_bundle_claims_is_not_believed(exported: Path, tmp_path: Path) ->
         (("EMPTY", "--problem", NAME), "there is no .py file in it"),
         (("BAD", "--problem", NAME), "does not fit its checksum"),
         (("DATABASE", "--problem", NAME), "taken for a database, and --problem goes with kernels"),
+        (("ARCHIVE",), "Unpack an archive first"),
+        (("INDEX",), "name the folder"),
     ],
 )
 def test_what_cannot_be_imported_is_told_with_exit_code_2(
@@ -256,6 +259,26 @@ def test_what_cannot_be_imported_is_told_with_exit_code_2(
     bad = Path(shutil.copytree(exported / "bundle", tmp_path / "bad"))
     (bad / "elite.py").write_text("")
     (tmp_path / "empty").mkdir()
-    places = {"KERNELS": exported, "EMPTY": tmp_path / "empty", "BAD": bad, "DATABASE": exported / "kb.db"}
+    (tmp_path / "bundle.tar.gz").write_bytes(b"\x1f\x8b\x08")
+    places = {"ARCHIVE": tmp_path / "bundle.tar.gz", "INDEX": bad / "bundle.json"}
+    places |= {"KERNELS": exported, "EMPTY": tmp_path / "empty", "BAD": bad, "DATABASE": exported / "kb.db"}
     result = kb("import", *(places.get(word, word) for word in arguments), "--db", tmp_path / "new.db")
     assert result.exit_code == 2 and said in result.stderr, result.output
+
+
+def test_files_whose_names_are_no_text_come_in_under_names_that_are(tmp_path: Path) -> None:
+    file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\x1b.py"))
+    file.write_text(f"{problem().seed}# mine\n")
+    outcome, told = take_in(file, tmp_path / "new.db", NAME)
+    assert outcome.run.name == r"import-\udcff\x1b" and outcome.best is not None
+    (one,) = [one for one in told if ORIGIN in one.candidate.details]
+    assert one.candidate.source.endswith("# mine\n")
+
+
+def test_reasons_with_a_strangers_file_names_in_them_hide_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "\x1b[2J\u202eevil.py").write_text("x = 1")
+    result = kb("import", folder, "--problem", NAME, "--db", tmp_path / "new.db")
+    assert result.exit_code == 2 and "defines no ModelNew" in result.stderr
+    assert not {"\x1b", "\u202e"} & set(result.stderr)
