@@ -107,6 +107,16 @@ class Runner(ModelProcess):
             self.close()
             raise
 
+    def is_warm(self, calls: int) -> bool:
+        """Never known here: each candidate's rounds have a reference of their own."""
+        del calls
+        return False
+
+    def usual_tail_ms(self, calls: int) -> float:
+        """Nothing follows the model's last call here."""
+        del calls
+        return 0.0
+
     def call(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None = None) -> Call:
         """Reveals the batch, lets the runner compute it and returns what it computed.
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, cast
 
 from fitness import timing
@@ -30,8 +31,6 @@ MOST_TAKEN_OFF = 0.14
 """What an early "done" could gain, 0.2 ms of asking where the samples lie and 0.05 ms of a tail longer than most, stays
 below 5% by this: a window costs 0.87 ms around its calls, so where all of it is taken off (from 6.2 ms on) the calls
 took 5.3 ms or more."""
-USUAL = 0.9
-"""Taking samples takes no longer than the candidate's is believed to: this quantile of the reference's."""
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window."""
 
@@ -75,6 +74,16 @@ class Plan:
     """Whether batches of the families that are not timed follow the last round."""
 
 
+class Spared(Enum):
+    """When a round does without its reference."""
+
+    NEVER = auto()
+    AFTERWARDS = auto()
+    """When the candidate had the first turn: the oracle decides, and a candidate must not see before its call that this
+    round is another than the rest."""
+    ALWAYS = auto()
+
+
 @dataclass(slots=True)
 class Rounds:
     """Paired times [ms per call], and how many outputs were checked."""
@@ -83,8 +92,6 @@ class Rounds:
     reference_ms: list[float] = field(default_factory=list)
     reveals_ms: list[float] = field(default_factory=list)
     """How much longer writing the inputs took for the candidate than for the reference."""
-    tails_ms: list[float] = field(default_factory=list)
-    """How long taking the reference's samples took, in every round so far."""
     disturbances: Counter[str] = field(default_factory=Counter)
     """Why rounds were dropped."""
     draws: int = 0
@@ -116,7 +123,8 @@ def paired(
 
     `candidate()` gives a new process: a process must see each input at most once, or it could remember. Both sides get
     new processes after so many rounds as the session says, since a process is fast or slow by where its memory happens
-    to lie, which no number of rounds in it shows. Raises CandidateFailed at the first wrong output.
+    to lie, which no number of rounds in it shows. Rounds before the first whose time counts do without a reference that
+    is warm already, and nothing is compared. Raises CandidateFailed at the first wrong output of any other.
     """
     feed = session.feed(is_copied, plan.calls, fresh=plan.fresh)
     warm = min(session.warm_rounds, feed.rounds - 1)
@@ -129,21 +137,25 @@ def paired(
         while True:
             kept_before = rounds.kept
             for index, (batch, is_timed) in enumerate(feed.batches(order)):
-                calls = _round(bench, [runner, reference], batch, order, is_paced=plan.is_paced)
-                if plan.is_checked:
-                    session.compare(calls[0], calls[1], batch, is_copied)
-                rounds.tails_ms.append(calls[1].tail_ms)
-                if index < warm and not plan.is_paced and feed.adapt(calls[0].window_ms, is_last=index + 1 == warm):
-                    warm = index + 2
-                if index < warm or not is_timed:
+                is_warming = index < warm
+                spared = Spared.ALWAYS if is_warming and reference.is_warm(len(batch)) else Spared.NEVER
+                if not is_warming and not is_timed:
+                    spared = Spared.AFTERWARDS
+                theirs, ours = _round(bench, [runner, reference], batch, order, spared, is_paced=plan.is_paced)
+                if plan.is_checked and not (is_warming and ours is None):
+                    session.compare(theirs, ours, batch, is_copied)
                     rounds.draws += len(batch)
+                if is_warming and not plan.is_paced and feed.adapt(theirs.window_ms, is_last=index + 1 == warm):
+                    warm = index + 2
+                if is_warming or not is_timed or ours is None:
                     continue
-                _keep(rounds, calls, len(batch), bench, plan, fixed_ms)
+                most_tail_ms = reference.usual_tail_ms(len(batch))
+                _keep(rounds, theirs, ours, len(batch), bench, plan, fixed_ms, most_tail_ms)
                 if _enough(rounds, plan, session, time.monotonic() - started):
                     if plan.is_checked and plan.has_exam:
                         for last in feed.exam():
-                            calls = _round(bench, [runner, reference], last, order)
-                            session.compare(calls[0], calls[1], last, is_copied)
+                            theirs, ours = _round(bench, [runner, reference], last, order, Spared.AFTERWARDS)
+                            session.compare(theirs, ours, last, is_copied)
                             rounds.draws += len(last)
                     return rounds
                 if not plan.keep_process and rounds.kept - kept_before >= session.rounds_per_process:
@@ -161,11 +173,14 @@ def _round(
     sides: Sequence[Runner | GpuRunner],
     batch: Sequence[Draw],
     order: random.Random,
+    spared: Spared,
     *,
     is_paced: bool = False,
-) -> list[Call]:
-    """The calls of candidate and reference, whichever went first."""
-    turns = order.sample(range(2), 2)
+) -> tuple[Call, Call | None]:
+    """The calls of candidate and reference, whichever went first; None where the reference was spared."""
+    turns = order.sample(range(2), 2) if spared is not Spared.ALWAYS else [0]
+    if spared is Spared.AFTERWARDS and turns[0] == 0:
+        turns = [0]
     inputs = [draw.inputs for draw in batch]
     calls: dict[int, Call] = {}
     for side in turns:
@@ -181,27 +196,28 @@ def _round(
             if failure.verdict is Verdict.CONTRACT:  # it breaks none by itself
                 raise
             raise JudgeError(f"the reference failed between two calls of the candidate: {failure.reason}") from failure
-    return [calls[0], calls[1]]
+    return calls[0], calls.get(1)
 
 
-def _keep(rounds: Rounds, calls: list[Call], count: int, bench: Bench, plan: Plan, fixed_ms: float) -> None:
-    theirs, ours = calls
-    rounds.draws += count
+def _keep(
+    rounds: Rounds,
+    theirs: Call,
+    ours: Call,
+    count: int,
+    bench: Bench,
+    plan: Plan,
+    fixed_ms: float,
+    most_tail_ms: float,
+) -> None:
     rounds.calls = count
     reason = "other load on the machine" if ours.waited_share > FOREIGN_LOAD else bench.disturbed()
     if reason:
         rounds.disturbances[reason] += 1
         return
-    tail_ms = min(theirs.tail_ms, usual(rounds.tails_ms))
+    tail_ms = min(theirs.tail_ms, most_tail_ms)
     for times, call, tail in ((rounds.kernel_ms, theirs, tail_ms), (rounds.reference_ms, ours, ours.tail_ms)):
         times.append((call.window_ms if plan.is_whole else _share(call.window_ms, fixed_ms + tail)) / count)
     rounds.reveals_ms.append(theirs.reveal_ms - ours.reveal_ms)
-
-
-def usual(tails_ms: Sequence[float]) -> float:
-    """The longest tail that is taken off a candidate's window. Its own, where that is shorter: tails differ from window
-    to window by a tenth, which would be noise of the kernel's time."""
-    return sorted(tails_ms)[int(USUAL * (len(tails_ms) - 1))]
 
 
 def _share(window_ms: float, fixed_ms: float) -> float:

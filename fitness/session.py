@@ -110,7 +110,7 @@ class Session:
         """Where the timed rounds get their inputs."""
         return Pool(self.pool(is_copied, fresh=fresh), self._surprises(is_copied), plan_calls)
 
-    def compare(self, theirs: Call, ours: Call, batch: Sequence[Draw], is_copied: bool) -> None:
+    def compare(self, theirs: Call, ours: Call | None, batch: Sequence[Draw], is_copied: bool) -> None:
         """Raises CandidateFailed unless every output of the candidate's call is right."""
         del ours, is_copied
         check(theirs, batch)

@@ -88,7 +88,7 @@ class Work:
 @click.option("--kernels", type=click.Path(exists=True, path_type=Path), default=KERNELBENCH_KERNELS)
 @click.option("--device", default="cuda:0", show_default=True)
 @click.option("--gpu-arch", default="Hopper", show_default=True, help="KernelBench's name of the architecture.")
-@click.option("--variants", default=3, show_default=True, help="Programs per candidate in our stream.")
+@click.option("--variants", default=5, show_default=True, help="Programs per candidate in our stream.")
 @click.option("--builders", default=0, help="Builds at once. Default: half of the CPUs, at most 8.")
 @click.option("--limit-s", default=540.0, show_default=True, help="Nothing is started that would end later.")
 def main(

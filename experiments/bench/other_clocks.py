@@ -3,8 +3,8 @@
     python -m experiments.bench.other_clocks PROBLEM.py KERNEL.py
 
 Prints one JSON document. All means use one set of inputs and clear the L2 cache before every call. The first two read
-events around a call, a microsecond or two of the events' own and of the launch included; CUPTI (torch's profiler) says
-how long the kernels themselves ran, and so which of two clocks that disagree on a short kernel is right.
+events around one call, so a microsecond or two of the events and of starting a graph are in their times. A graph of
+many calls in a row less one without them has neither. CUPTI (torch's profiler) says how long the kernels ran.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ MODEL_SEED = 42
 FLUSH_BYTES = 256 << 20
 """do_bench's own size."""
 PROFILED_CALLS = 50
+CALLS_PER_GRAPH, GRAPH_PAIRS = 20, 15
 BUDGET_MS = 500.0
 """Calls are repeated for about this long."""
 
@@ -39,12 +40,43 @@ def main(problem_path: str, kernel_path: str) -> None:
         model(*inputs)
         do_bench_ms = do_bench(lambda: model(*inputs), warmup=100, rep=BUDGET_MS, return_mode="median")
         found = {"do_bench_ms": do_bench_ms, **graph_replay(lambda: model(*inputs), do_bench_ms)}
+        found["row_ms"] = calls_in_a_row(lambda: model(*inputs))
         found["kernels_ms"] = kernels_ms(lambda: model(*inputs))
     print(json.dumps(found))
 
 
 def graph_replay(call: Callable[[], Any], expected_ms: float) -> dict[str, float | int]:
     """Median time of replaying the captured call, by events around each replay, the L2 cache cleared before it."""
+    graph = _captured(call)
+    replays = max(10, min(1_000, round(BUDGET_MS / expected_ms)))
+    return {"graph_ms": statistics.median(_replay_ms(graph, replays)), "graph_replays": replays}
+
+
+def calls_in_a_row(call: Callable[[], Any]) -> float:
+    """Median time of one more call in a graph of many, each after a clearing of the L2 cache.
+
+    The difference of two graphs, of the clearings with and without the calls, replayed by turns.
+    """
+    import torch
+
+    flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32)
+
+    def clearings() -> None:
+        for _ in range(CALLS_PER_GRAPH):
+            flush.zero_()
+
+    def both() -> None:
+        for _ in range(CALLS_PER_GRAPH):
+            flush.zero_()
+            call()
+
+    without, with_calls = _captured(clearings), _captured(both)
+    pairs = [_replay_ms(with_calls, 1)[0] - _replay_ms(without, 1)[0] for _ in range(GRAPH_PAIRS)]
+    return statistics.median(pairs) / CALLS_PER_GRAPH
+
+
+def _captured(call: Callable[[], Any]) -> Any:
+    """A CUDA graph of one call, which is made three times before."""
     import torch
 
     aside = torch.cuda.Stream()
@@ -56,8 +88,14 @@ def graph_replay(call: Callable[[], Any], expected_ms: float) -> dict[str, float
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
+    return graph
+
+
+def _replay_ms(graph: Any, replays: int) -> list[float]:
+    """Milliseconds of every replay, the L2 cache cleared before it."""
+    import torch
+
     flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32)
-    replays = max(10, min(1_000, round(BUDGET_MS / expected_ms)))
     pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(replays)]
     for start, end in pairs:
         flush.zero_()
@@ -65,7 +103,7 @@ def graph_replay(call: Callable[[], Any], expected_ms: float) -> dict[str, float
         graph.replay()
         end.record()
     torch.cuda.synchronize()
-    return {"graph_ms": statistics.median(start.elapsed_time(end) for start, end in pairs), "graph_replays": replays}
+    return [start.elapsed_time(end) for start, end in pairs]
 
 
 def kernels_ms(call: Callable[[], Any]) -> float:

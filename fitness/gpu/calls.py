@@ -12,6 +12,7 @@ import itertools
 import os
 import statistics
 import time
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,8 @@ are longer."""
 IDLE_TRIES = 20
 AWAKE_S = 0.05 if (os.cpu_count() or 1) >= 4 else 0.0
 """So long the judge waits for an answer without going to sleep: waking up takes as long as many a kernel."""
+USUAL, TAILS = 0.9, 40
+"""Taking samples takes no longer than a candidate's is believed to: this quantile of the reference's last so many."""
 UNUSED_BYTES = 1 << 30
 """Mappings of outputs of this many bytes are kept although the last batch did not lie in them: opening one takes 0.1 ms
 or, when it is large, a millisecond."""
@@ -63,6 +66,10 @@ class GpuRunner(ModelProcess):
         self._views: dict[tuple[int, int], torch.Tensor] = {}
         self._holds_outputs = False
         self._sampler = Sampler(self._layouts, self._device)
+        self._tails_ms: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=TAILS))
+        """By number of sampled calls."""
+        self._largest = [0, 0]
+        """Calls of the two largest batches so far."""
         self._probe = torch.zeros(1, device=self._device)
         spec = {**spec, "input_handle": self._inputs.handle.hex()}
         super().__init__(zygote, "gpu_run", spec, policy, limits)
@@ -73,6 +80,16 @@ class GpuRunner(ModelProcess):
         except BaseException:
             self.close()
             raise
+
+    def is_warm(self, calls: int) -> bool:
+        """Whether it has computed two batches of so many calls: memory for the outputs is taken in the first."""
+        return self._largest[0] >= calls
+
+    def usual_tail_ms(self, calls: int) -> float:
+        """The longest tail that is taken off a candidate's window of so many calls, when this is the reference. The
+        candidate's own, where that is shorter: tails differ from window to window by a tenth, which would be noise of
+        the kernel's time."""
+        return usual(self._tails_ms[min(calls, SAMPLED_CALLS)])
 
     def call(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None = None) -> Call:
         """Reveals the batch, lets the runner compute it, reads a sample and finds all outputs.
@@ -95,6 +112,8 @@ class GpuRunner(ModelProcess):
         done = time.perf_counter_ns()
         self._take(chosen)
         ended = time.perf_counter_ns()
+        self._tails_ms[min(len(batch), SAMPLED_CALLS)].append((ended - done) / 1e6)
+        self._largest = sorted([*self._largest, len(batch)])[1:]
         times = {"reveal_ms": (started - revealing) / 1e6, "tail_ms": (ended - done) / 1e6}
         return self._finish(batch, chosen, (ended - started) / 1e6, **times)
 
@@ -325,6 +344,11 @@ class GpuRunner(ModelProcess):
             raise CandidateFailed(
                 Verdict.OUT_OF_MEMORY, f"it holds {held >> 20} MiB of device memory, allowed are {allowed} MiB"
             )
+
+
+def usual(tails_ms: Sequence[float]) -> float:
+    """The quantile USUAL of one tail or more."""
+    return sorted(tails_ms)[int(USUAL * (len(tails_ms) - 1))]
 
 
 def new_runner(

@@ -9,8 +9,10 @@ SLOTS_SHARE = 0.6
 WINDOW_MS = 12.0
 """A window holds calls for about this long, some fourteen times what it costs around them."""
 MOST_CALLS = 1024
-FASTER, CAPACITY_BYTES = 4, 4 << 30
-"""Windows of faster candidates grow up to so many times, while their inputs take no more than this."""
+CAPACITY_BYTES, LONGEST_MS = 12 << 30, 250.0
+"""Windows of faster candidates grow while their inputs take no more than this, and the reference no longer: where a
+window cannot hold some 6 ms of the candidate's work, not all that it costs is taken off, and the candidate reads slower
+than it is (fitness/rounds.py, MOST_TAKEN_OFF)."""
 CONTEXTS_BYTES = 6 << 30
 """For the CUDA contexts and libraries of three processes, and for comparing outputs by parts."""
 
@@ -41,5 +43,6 @@ def fitting_calls(device: str, slot_bytes: int, output_bytes: int) -> int:
 def window_calls(call_ms: float, fitting: int, slot_bytes: int) -> tuple[int, int]:
     """How many calls a window holds, by the reference's time of one, and how many it may for a faster candidate."""
     calls = max(1, min(fitting, MOST_CALLS, -int(-WINDOW_MS // max(call_ms, 1e-3))))
-    most = min(FASTER * calls, MOST_CALLS, CAPACITY_BYTES // max(1, slot_bytes), fitting)
+    longest = int(LONGEST_MS / max(call_ms, 1e-3))
+    most = min(MOST_CALLS, CAPACITY_BYTES // max(1, slot_bytes), longest, fitting)
     return calls, max(calls, most) if calls > 1 else 1

@@ -215,18 +215,26 @@ def test_percentiles_lie_between_the_nearest_values():
 
 def test_agreement_is_judged_by_the_worst_kernel_on_either_clock():
     rows = {
-        "a": {"name": "a", "judge_over_do_bench": 1.01, "judge_over_graph": 0.99},
-        "b": {"name": "b", "judge_over_do_bench": 1.0, "judge_over_graph": 1.04},
-        "launch_bound": {"name": "launch_bound", "judge_over_do_bench": 1.5, "judge_over_graph": 1.5},
+        "a": {"name": "a", **over(1.01, 0.99, 1.02, 1.03)},
+        "b": {"name": "b", **over(1.0, 1.04, 1.0, 1.06)},
+        "launch_bound": {"name": "launch_bound", **over(1.5, 1.5, 1.5, 1.5)},
     }
     found = gpu_timing.summarise({"clocks": rows})["clocks"]
     assert found["worst_deviation"] == pytest.approx(0.04) and not found["met"]
+    assert found["worst_deviation_from_row"] == pytest.approx(0.02)
+    assert found["worst_deviation_from_kernels"] == pytest.approx(0.06)
+
+
+def over(*ratios):
+    """The judge's time over that of each other clock."""
+    names = ("judge_over_do_bench", "judge_over_graph", "judge_over_row", "judge_over_kernels")
+    return dict(zip(names, ratios, strict=True))
 
 
 def test_the_timing_kernels_get_the_sizes_that_the_table_names():
     source = gpu_timing.load("softmax", "cuda:0").problem_source
     assert "ROWS = 4096\n" in source and "COLUMNS = 8192\n" in source
-    assert len(gpu_timing.SIZES) == 11 and gpu_timing.load("elementwise_12m", "cuda:0").backend == "cuda"
+    assert len(gpu_timing.SIZES) == 12 and gpu_timing.load("elementwise_12m", "cuda:0").backend == "cuda"
 
 
 def test_rows_written_at_the_same_time_are_all_kept(tmp_path):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from types import SimpleNamespace
 
 import pytest
 
+from fitness.calls import Call
 from fitness.gpu import room
+from fitness.gpu.calls import usual
 from fitness.gpu.oracle import Stream
-from fitness.rounds import Rounds, _share, usual
+from fitness.rounds import Bench, Rounds, Spared, _round, _share
 
 
 def stream(calls: int, capacity: int) -> Stream:
@@ -56,12 +59,13 @@ def test_rounds_that_were_all_kept_were_not_disturbed():
 @pytest.mark.parametrize(
     ("call_ms", "fitting", "slot_bytes", "expected"),
     [
-        (0.1, 1000, 1 << 20, (120, 480)),
+        (0.1, 1000, 1 << 20, (120, 1000)),
         (0.1, 90, 1 << 20, (90, 90)),
-        (0.1, 1000, 1 << 27, (120, 120)),
+        (0.1, 1000, 1 << 28, (120, 120)),
+        (1.1, 1000, 1 << 28, (11, 48)),
         (0.001, 5000, 1 << 10, (1024, 1024)),
         (13.0, 1000, 1 << 20, (1, 1)),
-        (5.0, 1000, 1 << 20, (3, 12)),
+        (5.0, 1000, 1 << 20, (3, 50)),
     ],
 )
 def test_a_window_holds_calls_for_twelve_milliseconds_and_room_for_faster_ones(call_ms, fitting, slot_bytes, expected):
@@ -80,6 +84,37 @@ def test_a_long_tail_of_a_candidate_counts_beyond_what_is_usual():
     assert usual(tails) == pytest.approx(0.57)
     assert usual([0.5]) == 0.5
     assert usual([0.4, 0.5, 5.0]) == 0.5
+
+
+class Recorded:
+    """A side of a round that only notes when it was called."""
+
+    def __init__(self, name: str, calls: list[str]) -> None:
+        self._name, self._calls = name, calls
+
+    def call(self, batch: object, flush: object) -> Call:
+        self._calls.append(self._name)
+        return Call(1.0, [])
+
+
+@pytest.mark.parametrize(
+    ("spared", "orders"),
+    [
+        (Spared.NEVER, {("candidate", "reference"), ("reference", "candidate")}),
+        (Spared.AFTERWARDS, {("candidate",), ("reference", "candidate")}),
+        (Spared.ALWAYS, {("candidate",)}),
+    ],
+)
+def test_what_goes_before_a_candidates_call_does_not_tell_a_surprise_from_a_timed_round(spared, orders):
+    bench = Bench(lambda _: None, flush=None, disturbed=str)  # type: ignore[arg-type]
+    seen, random = set(), Random(0)
+    for _ in range(40):
+        calls: list[str] = []
+        sides = [Recorded("candidate", calls), Recorded("reference", calls)]
+        _, ours = _round(bench, sides, [], random, spared)  # type: ignore[arg-type]
+        assert (ours is None) == ("reference" not in calls)
+        seen.add(tuple(calls))
+    assert seen == orders
 
 
 def test_the_commonest_reason_for_dropped_rounds_is_told():
