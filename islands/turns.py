@@ -11,6 +11,9 @@ from islands.codec import decode, encode, plain
 from islands.records import readable
 from islands.run import utc_now
 
+EMBED = "embed"
+"""The operator of requests for vectors."""
+
 SETTLED = """
     coalesce((SELECT max(last_try) FROM model_failures WHERE model_failures.run_id = requests.run_id
               AND model_failures.number = requests.number AND model_failures.turn = requests.turn), 0)
@@ -150,11 +153,15 @@ class Turns:
         found = self._rows(f"{TURNS} {where}", [run_id, number, turn])
         return turn_of(found[0]) if found else None
 
-    def turns(self, run_id: str, number: int | None = None) -> list[Turn]:
-        """All turns of a run, or of one of its attempts, in order."""
-        where = "WHERE requests.run_id = :run AND (:number IS NULL OR requests.number = :number)"
-        rows = self._rows(f"{TURNS} {where} ORDER BY requests.number, turn", {"run": run_id, "number": number})
-        return [turn_of(row) for row in rows]
+    def turns(self, run_id: str, number: int | None = None, *, operator: str | None = None) -> list[Turn]:
+        """All turns of a run, or of one of its attempts, in order: what was said, or the requests of one operator.
+
+        Requests for vectors are no conversation: they are given only to who asks for their operator.
+        """
+        where = "WHERE requests.run_id = :run" + ("" if number is None else " AND requests.number = :number")
+        where += " AND CASE WHEN :operator IS NULL THEN operator <> :embed ELSE operator = :operator END"
+        values = {"run": run_id, "number": number, "operator": operator, "embed": EMBED}
+        return [turn_of(row) for row in self._rows(f"{TURNS} {where} ORDER BY requests.number, turn", values)]
 
     def unanswered(self, run_id: str | None = None) -> list[Turn]:
         """Requests of attempts that are still open and have no reply, oldest first; of all runs without `run_id`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from islands.candidate import Candidate, Ticket
 from kb_evolve import rethink
 from kb_evolve.known import Known
-from kb_evolve.thinking import Thought, is_paid, think
+from kb_evolve.thinking import Alike, Thought, is_paid, think
 from mutators.choose import arm_of
 from mutators.proposal import Mutator, Proposal, Usage
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kb_evolve.loop import Parts
 
 
+KNOBS = "knobs"
+"""Changes nothing but constants, which hardly turn an embedding."""
 SEED_SHARE = 0.4
 """While no kernel is correct: how often a new one is asked for although there is one to repair."""
 
@@ -139,12 +141,26 @@ class Asking:
     def _think(self, mutators: Sequence[Mutator], ticket: Ticket) -> None:
         oldest = min([*self.numbers(), *self._measured()], default=ticket.number)
         known_as = partial(self._name_before, oldest if self.in_order else None, ticket.island)
-        future = self.parts.pools.thinking.submit(think, mutators, ticket, known_as)
+        future = self.parts.pools.thinking.submit(think, mutators, ticket, known_as, self._alike(mutators[0], ticket))
         self.thinking[future] = ticket
         if arm_of(mutators[0]).rpartition("@")[2] in rethink.PATIENT:
             self.patient.add(ticket.number)
         if future.done():
             self.collect([future])
+
+    def _alike(self, mutator: Mutator, ticket: Ticket) -> Alike | None:
+        """Compares a model's program with the elites that the ticket's island has now."""
+        embeddings = self.parts.embeddings
+        if embeddings is None or mutator.name == KNOBS or not is_paid(mutator):
+            return None
+        elites = [one.candidate for (home, _), one in self.parts.population.cells.items() if home == ticket.island]
+
+        def alike(source: str) -> tuple[str | None, Usage]:
+            found = embeddings.nearest(ticket.number, ticket.island, source, elites)
+            is_same = found.cosine >= self.parts.config.models.embedding_threshold
+            return found.id if is_same and found.id else None, found.usage
+
+        return alike
 
     def _name_before(self, until: int | None, island: int, source: str) -> str | None:
         """The id of the island's candidate with the same program, if its ticket came before `until`."""

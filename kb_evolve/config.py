@@ -117,6 +117,11 @@ class ModelsConfig:
     """Folder of OpenEvolve prompt templates to use in place of ours."""
     openevolve: str = ""
     """An OpenEvolve configuration whose `llm` block names the models."""
+    embedding: str = ""
+    """A model for embeddings (`openai/text-embedding-3-small`, any server by `settings`): a model's program that means
+    nearly the same as one of its island is then a duplicate. Empty: programs count as the same by their tokens only."""
+    embedding_threshold: float = 0.99
+    """From this cosine on, up to 1, two programs mean the same."""
     insights: bool = True
     """Lessons of earlier attempts enter prompts while an island does not improve."""
     mailbox: str = ""
@@ -306,6 +311,7 @@ def _check_values(config: Config) -> None:
         "max_tokens": config.budget.max_tokens,
         "prompt_tokens": config.models.prompt_tokens,
         "reply_tokens": config.models.reply_tokens,
+        "embedding_threshold": config.models.embedding_threshold,
         "evaluations": config.budget.evaluations,
         "attempts": config.budget.attempts,
         "minutes": config.budget.minutes,

@@ -37,6 +37,7 @@ from kb_evolve.seeding.seed import ORIGIN, Gathered, candidates
 from kb_evolve.seeding.told import why_no_kernel
 from kb_evolve.stop import Stop
 from mutators.choose import Chooser
+from mutators.embedding import Embeddings
 from mutators.insights import Insights
 from mutators.proposal import Mutator
 from problems.problem import Problem
@@ -80,6 +81,7 @@ class Parts:
     seeders: tuple[Mutator, ...] = ()
     """What makes first kernels where none is given."""
     insights: Insights | None = None
+    embeddings: Embeddings | None = None
     """Lessons for models; None where none is asked."""
     paid_out: Callable[[], str] = str
     """Why models may be asked no more, in words; empty while they may."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from islands.run import Run
 from islands.store import Store
+from islands.turns import EMBED
 from kb_evolve.briefing import brief_of
 from kb_evolve.config import Config, ConfigError, ModelsConfig
 from kb_evolve.journal import StoreJournal, settle_lost
@@ -19,11 +20,12 @@ from kb_evolve.judging import read_kernel
 from kb_evolve.rethink import PATIENT
 from mutators.brief import Brief
 from mutators.dialogue import Journal, Model, ModelError, Reply, Request
+from mutators.embedding import Embeddings
 from mutators.insights import Insights, InsightsConfig
 from mutators.mailbox import NAME as MAILBOX
 from mutators.mailbox import Mailbox
 from mutators.proposal import Mutator, Usage
-from mutators.replay import Recorded, read_replies
+from mutators.replay import Key, Recorded, read_replies
 from problems.problem import Problem
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ class Models:
     seeders: tuple[Mutator, ...]
     """What writes first kernels: from the problem alone, or by translation."""
     insights: Insights
+    embeddings: Embeddings | None
+    """What tells whether two programs mean the same; None where no model for it is named."""
     ledger: Ledger
     close: Callable[[], None]
     """Gives up what is in flight and ends the connections."""
@@ -88,11 +92,18 @@ def check_models(config: Config) -> None:
     unknown = sorted(set(models.operators) - set(OPERATORS))
     if unknown:
         raise ConfigError(f"unknown operator {unknown[0]!r} in [models] operators; possible: {', '.join(OPERATORS)}")
-    strangers = sorted(set(models.settings) - set(names))
+    strangers = sorted(set(models.settings) - {*names, models.embedding})
     if strangers:
         raise ConfigError(
             f"[models.settings] names {strangers[0]!r}, which no --model does; models: {', '.join(names)}"
         )
+    if models.embedding and (not names or models.embedding == MAILBOX):
+        raise ConfigError(
+            f"[models] embedding names a model that gives vectors of what models write, found {models.embedding!r} "
+            f"with the models {', '.join(names) or 'none'}; name one that writes too, with --model NAME"
+        )
+    if not 0 < models.embedding_threshold <= 1:
+        raise ConfigError(f"embedding_threshold must lie above 0 and at most at 1, found {models.embedding_threshold}")
     if not names and (models.replay or models.mailbox):
         raise ConfigError("recorded replies and mailboxes stand in for models: name them too, with --model NAME")
     if bool(models.translate) != bool(models.translate_from):
@@ -111,7 +122,8 @@ def specs_of(config: Config) -> list[ModelSpec]:
 
     found = []
     openevolve = _openevolve(config.models)
-    for name in names_of(config):
+    embedder = (config.models.embedding,) if config.models.embedding else ()
+    for name in dict.fromkeys((*names_of(config), *embedder)):
         if name == MAILBOX or config.models.replay:
             continue
         values = {**_common(config.models), **openevolve.get(name, {}), **config.models.settings.get(name, {})}
@@ -154,20 +166,32 @@ def open_models(config: Config, store: Store, run: Run, problem: Problem) -> Mod
     ledger = Ledger(config.budget.max_usd, config.budget.max_tokens, spent)
     journal = StoreJournal(store, run.id)
     closing = contextlib.ExitStack()
-    metered = _reach(config, names, ledger, journal, closing)
+    replies = read_replies(Path(config.models.replay)) if config.models.replay else {}
+    metered, embedder = _reach(config, names, ledger, journal, closing, replies)
     brief = brief_of(run, problem, config)
     prompts, insights = _prompts(config, run, brief), Insights(brief, InsightsConfig(config.models.insights))
     operators, seeders = _operators(config, metered, prompts, insights), _seeders(config, metered, prompts)
-    return Models(metered, operators, seeders, insights, ledger, closing.close)
+    embeddings = None
+    if embedder is not None:
+        recorded = [turn.text for turn in store.turns(run.id, operator=EMBED) if turn.text is not None]
+        recorded += [reply.text for (_, _, name), reply in replies.items() if name == config.models.embedding]
+        embeddings = Embeddings(embedder, config.models.embedding, recorded)
+    return Models(metered, operators, seeders, insights, embeddings, ledger, closing.close)
 
 
 def _reach(
-    config: Config, names: Sequence[str], ledger: Ledger, journal: Journal, closing: contextlib.ExitStack
-) -> tuple[Metered, ...]:
+    config: Config,
+    names: Sequence[str],
+    ledger: Ledger,
+    journal: Journal,
+    closing: contextlib.ExitStack,
+    replies: Mapping[Key, Reply],
+) -> tuple[tuple[Metered, ...], Model | None]:
+    """The models that write, and the one that embeds."""
     models = config.models
     if models.replay:
-        replies = read_replies(Path(models.replay))
-        return tuple(Metered(name, Recorded(name, replies, journal)) for name in names)
+        embedder = Recorded(models.embedding, replies, journal) if models.embedding else None
+        return tuple(Metered(name, Recorded(name, replies, journal)) for name in names), embedder
     found: dict[str, Model] = {}
     if MAILBOX in names:
         box = Mailbox(journal, Path(models.mailbox) if models.mailbox else None)
@@ -180,7 +204,7 @@ def _reach(
         client = Client(specs, ledger, journal)
         found |= {spec.name: client for spec in specs}
         closing.callback(client.close)
-    return tuple(Metered(name, found[name]) for name in names)
+    return tuple(Metered(name, found[name]) for name in names), found.get(models.embedding)
 
 
 def _prompts(config: Config, run: Run, brief: Brief) -> Any:
@@ -227,7 +251,8 @@ def estimates(config: Config) -> list[Estimate]:
     """What the models of a run may cost, before any is asked: its evaluations' worth of requests, shared evenly."""
     from mutators.ledger import estimate, given_prices, listed_prices
 
-    specs = specs_of(config)
+    names = names_of(config)
+    specs = [spec for spec in specs_of(config) if spec.name in names]
     if not specs:
         return []
     count = config.budget.attempts or config.budget.evaluations or 100

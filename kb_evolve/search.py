@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,6 +203,7 @@ class Search:
             thinkers=config.run.thinkers if models else 1,
             seeders=models.seeders if models else (),
             insights=models.insights if models else None,
+            embeddings=models.embeddings if models else None,
             paid_out=models.paid_out if models else str,
             usd=(lambda: models.ledger.spent_usd) if models else _no_usd,
         )
@@ -267,17 +268,6 @@ def _outcome(loop: Loop, end: StopReason, reason: str, spent: dict[str, Any] | N
         spent=spent,
         seeded=seeded(store, loop.run, stream(store, run_id)),
     )
-
-
-def lineage_of(evaluated: Evaluated | None, history: Sequence[Evaluated]) -> tuple[Evaluated, ...]:
-    """The candidate's ancestors through first parents, oldest first, itself last."""
-    by_id = {entry.candidate.id: entry for entry in history}
-    chain: list[Evaluated] = []
-    while evaluated is not None:
-        chain.append(evaluated)
-        parent_ids = evaluated.candidate.parent_ids
-        evaluated = by_id.get(parent_ids[0]) if parent_ids else None
-    return tuple(reversed(chain))
 
 
 def _unaudited(_: Problem) -> Audited:

@@ -33,15 +33,21 @@ class Thought:
     """What the last proposal without use had to say."""
 
 
-def think(mutators: Sequence[Mutator], ticket: Ticket, known_as: Callable[[str], str | None]) -> Thought:
+Alike = Callable[[str], tuple[str | None, Usage]]
+"""Gives the id of the candidate that a source means the same as, and what it cost to find out."""
+
+
+def think(
+    mutators: Sequence[Mutator], ticket: Ticket, known_as: Callable[[str], str | None], alike: Alike | None = None
+) -> Thought:
     """The first proposal whose source is new; runs in a thinking thread, never raises for a mutator's sake.
 
     `known_as` gives the id of the candidate that a source repeats. Mutators cannot know what is in flight:
     those that repeated something are asked once more, with another seed. A mutator that uses a model is asked alone:
-    a ticket is paid for once, and one arm answers for it.
+    a ticket is paid for once, and one arm answers for it. What it wrote must not mean the same as another, either.
     """
     if is_paid(mutators[0]):
-        return _think_once(mutators[0], ticket, known_as)
+        return _think_once(mutators[0], ticket, known_as, alike)
     return _think_free([mutator for mutator in mutators if not is_paid(mutator)], ticket, known_as)
 
 
@@ -50,7 +56,9 @@ def is_paid(mutator: Mutator) -> bool:
     return arm_of(mutator) != mutator.name
 
 
-def _think_once(mutator: Mutator, ticket: Ticket, known_as: Callable[[str], str | None]) -> Thought:
+def _think_once(
+    mutator: Mutator, ticket: Ticket, known_as: Callable[[str], str | None], alike: Alike | None
+) -> Thought:
     arm = arm_of(mutator)
     try:
         proposal = mutator.propose(ticket)
@@ -63,7 +71,14 @@ def _think_once(mutator: Mutator, ticket: Ticket, known_as: Callable[[str], str 
     if (known_id := known_as(proposal.source)) is not None:
         reason = f"{arm} repeated candidate {known_id}"
         return Thought(None, "duplicate", (reason,), proposal.usage, arm, proposal.details)
-    return Thought(proposal, "candidate", (), proposal.usage, arm)
+    if alike is None:
+        return Thought(proposal, "candidate", (), proposal.usage, arm)
+    like_id, paid = alike(proposal.source)
+    usage = dataclasses.replace(add_usage(proposal.usage, paid), model=proposal.usage.model)
+    if like_id is not None:
+        reason = f"{arm} wrote what means the same as candidate {like_id}, by their embeddings"
+        return Thought(None, "duplicate", (reason,), usage, arm, proposal.details)
+    return Thought(proposal, "candidate", (), usage, arm)
 
 
 def _think_free(mutators: Sequence[Mutator], ticket: Ticket, known_as: Callable[[str], str | None]) -> Thought:

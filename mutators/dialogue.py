@@ -54,6 +54,8 @@ class Request:
     """None: the provider's own."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """Further parameters of the provider, JSON values; never keys."""
+    wants: Literal["text", "vectors"] = "text"
+    """`vectors`: the embedding of each message, in one reply (mutators/embedding.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,104 +1,97 @@
-"""Novelty by meaning: programs whose embeddings point the same way. Off unless somebody builds an EmbeddingNovelty.
+"""Novelty by meaning: programs whose embeddings point the same way. Off unless a model for it is named.
 
 Unlike a fingerprint this is a guess: it may call a better program a duplicate, because one changed constant hardly
-turns an embedding. So it belongs where proposals are cheap and measurements dear, and its answer is a reason to ask
-a model again, never a verdict.
+turns an embedding. So only what a model wrote is compared, never what `tune` or `knobs` changed.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-import os
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from islands.candidate import Candidate
-from mutators.dialogue import ModelError
+from islands.turns import EMBED
+from mutators.dialogue import Message, Model, ModelError, Request
+from mutators.proposal import Usage, add_usage
+from mutators.vectors import cosine, digest_of, unpacked
 
 log = logging.getLogger(__name__)
 
-Embed = Callable[[str], Sequence[float]]
-"""Gives a text's embedding; raises ModelError where it cannot."""
+TURN = 1_000
+"""Of the request for a program's vector within its ticket: behind those of any conversation. The next one is for those
+of other programs, which whoever needs them first asks for."""
 
 
-class EmbeddingNovelty:
-    """Compares a source with an island's members. Safe to use from several threads.
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """The member most like a program, and what the program's own vector cost."""
 
-    Remembers the embeddings of what it has seen, so that each source is embedded once.
+    id: str = ""
+    """Empty where nothing is known to be like it."""
+    cosine: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+
+
+class Embeddings:
+    """Compares programs by the vectors of one model. Safe to use from several threads.
+
+    Each program is embedded once, also over a restart: `recorded` are the replies to earlier requests.
     """
 
-    def __init__(self, embed: Embed, threshold: float) -> None:
-        """`threshold`: from this cosine on, up to 1, two sources count as one. ValueError outside 0..1."""
-        if not 0 < threshold <= 1:
-            raise ValueError(f"threshold of embedding novelty must lie above 0 and at most at 1, found {threshold}")
-        self.threshold = threshold
-        self._embed = embed
-        self._directions: dict[str, Any] = {}
+    def __init__(self, model: Model, name: str, recorded: Iterable[str] = ()) -> None:
+        self.name, self._model = name, model
+        self._lock, self._learning = threading.Lock(), threading.Lock()
+        self._vectors: dict[str, Any] = {}
+        for reply in recorded:
+            self._keep(reply)
 
-    def nearest(self, source: str, members: Iterable[Candidate]) -> tuple[str, float] | None:
-        """Id and cosine of the member most like `source`, of equals the first; None for no members.
+    def nearest(self, number: int, island: int, source: str, members: Sequence[Candidate]) -> Likeness:
+        """The member most like `source`, of equals the first; nothing where there is no member or no embedding.
 
-        A vector that has no direction (zeros, not finite) or another length than the member's is like nothing.
-        Raises what `embed` raises.
+        `number` and `island` are the ticket's. It pays for the program's vector, whoever else has asked for which.
         """
-        own = self._direction(source)
-        found: tuple[str, float] | None = None
-        for member in members:
-            likeness = _cosine(own, self._direction(member.source))
-            if found is None or likeness > found[1]:
-                found = member.id, likeness
-        return found
-
-    def name_of(self, source: str, members: Iterable[Candidate]) -> str | None:
-        """The id of the member that `source` repeats; None for a new one, and where embeddings cannot be had."""
+        if not members:
+            return Likeness()
+        usage = Usage()
         try:
-            found = self.nearest(source, members)
+            usage = self._learn(number, TURN, island, [source])
+            with self._learning:  # so that no other thread asks for the same
+                self._learn(number, TURN + 1, island, [member.source for member in members])
         except ModelError as error:
-            log.warning("no embedding, taken as new reason=%s", error.reason)
-            return None
-        return found[0] if found is not None and found[1] >= self.threshold else None
+            log.warning("no embedding, taken as new model=%s ticket=%d reason=%s", self.name, number, error.reason)
+            return Likeness(usage=add_usage(usage, error.usage))
+        with self._lock:
+            own = self._vectors[digest_of(source)]
+            found = [(cosine(own, self._vectors[digest_of(member.source)]), member.id) for member in members]
+        best, nearest = max(found, key=lambda pair: pair[0])
+        return Likeness(nearest, best, usage)
 
-    def _direction(self, source: str) -> Any:
-        if source not in self._directions:
-            self._directions[source] = _unit(self._embed(source))
-        return self._directions[source]
+    def _learn(self, number: int, turn: int, island: int, texts: Sequence[str]) -> Usage:
+        """Asks for the vectors that are not known; what they cost."""
+        unknown = self._unknown(texts)
+        if not unknown:
+            return Usage()
+        messages = tuple(Message("user", text) for text in unknown)
+        request = Request(number, turn, EMBED, self.name, messages, island=island, max_tokens=0, wants="vectors")
+        reply = self._model.ask(request)
+        self._keep(reply.text)
+        if missing := self._unknown(texts):
+            reason = f"{self.name} gave no usable vector for {len(missing)} of {len(texts)} programs"
+            raise ModelError("bad_reply", reason, reply.usage)
+        return reply.usage
 
+    def _unknown(self, texts: Sequence[str]) -> list[str]:
+        with self._lock:
+            return [text for text in dict.fromkeys(texts) if digest_of(text) not in self._vectors]
 
-def _unit(vector: Sequence[float]) -> Any:
-    """The vector at length 1, in double precision; an empty one where it has no direction."""
-    import numpy as np
-
-    values = np.asarray(vector, dtype=np.float64).ravel()
-    length = float(np.linalg.norm(values))
-    return values / length if length > 0 and math.isfinite(length) else values[:0]
-
-
-def _cosine(one: Any, other: Any) -> float:
-    return float(one @ other) if len(one) == len(other) > 0 else 0.0
-
-
-def through_litellm(model: str, api_base: str = "", api_key_env: str = "", timeout_s: float = 30.0) -> Embed:
-    """An `embed` that asks a model through litellm, as `openai/text-embedding-3-small` or any server by `api_base`.
-
-    One request per text, without retries. What a provider charges for it is in no ledger: meant for a server of one's
-    own.
-    """
-
-    def embed(text: str) -> Sequence[float]:
-        from mutators.faults import redact, secrets_of
-        from mutators.wire import load_litellm
-
-        key = os.environ.get(api_key_env, "") if api_key_env else "none" if api_base else ""
-        where: dict[str, Any] = {"api_base": api_base} if api_base else {}
-        where |= {"api_key": key} if key else {}
+    def _keep(self, reply: str) -> None:
         try:
-            reply = load_litellm().embedding(
-                model=model, input=[text], timeout=timeout_s, max_retries=0, encoding_format="float", **where
-            )
-            return [float(number) for number in reply.data[0]["embedding"]]
-        except Exception as error:  # litellm's own, and whatever a server's odd answer makes it raise
-            reason = redact(f"{type(error).__name__}: {error}", secrets_of(key))[:500]
-            raise ModelError("server", f"{model} gave no embedding: {reason}") from None
-
-    return embed
+            vectors = unpacked(reply)
+        except ValueError as error:
+            log.warning("vectors cannot be read model=%s reason=%s", self.name, error)
+            return
+        with self._lock:
+            self._vectors.update(vectors)

@@ -359,15 +359,19 @@ def _reserved(parameters: dict[str, Any]) -> str:
 def _call(talk: _Talk) -> dict[str, Any]:
     """litellm's arguments, without the key."""
     spec, request = talk.lane.spec, talk.request
+    where = {"api_base": spec.api_base} if spec.api_base else {}
+    if request.wants == "vectors":
+        texts = [message.content for message in request.messages]
+        plain = {"model": request.model, "input": texts, "encoding_format": "float", "timeout": spec.timeout_s}
+        return {**request.parameters, **plain, **where}
     call: dict[str, Any] = {
+        **where,
         **request.parameters,
         "model": request.model,
         "messages": [{"role": message.role, "content": message.content} for message in request.messages],
         "max_tokens": request.max_tokens,
         "timeout": spec.timeout_s,
     }
-    if spec.api_base:
-        call["api_base"] = spec.api_base
     if request.temperature is not None:
         call["temperature"] = request.temperature
     return call
@@ -376,7 +380,8 @@ def _call(talk: _Talk) -> dict[str, Any]:
 def _charged(talk: _Talk, answer: Answer, reservation: Reservation) -> tuple[int, int, Certainty]:
     """The tokens to charge: the provider's counts where they can be true, else bounds of them."""
     said = answer.prompt_tokens, answer.completion_tokens
-    received = len(answer.text.encode()) + len(answer.reasoning.encode())
+    is_text = talk.request.wants == "text"
+    received = len(answer.text.encode()) + len(answer.reasoning.encode()) if is_text else 0
     tokens = believable(reservation, *said, received, answer.finish_reason == "length")
     if tokens[2] != "reported":
         log.log(

@@ -29,6 +29,7 @@ from fitness.replay import Landscape, Replay, ReplayArtifact, bowl, read
 from islands.population import Population
 from islands.store import Store, open_store
 from kb_evolve.config import resolve
+from kb_evolve.export.replies import export_replies
 from kb_evolve.models import Models
 from kb_evolve.search import Outcome, Search
 from mutators.choose import Chooser
@@ -185,6 +186,39 @@ def test_in_order_a_run_is_the_same_however_many_think_and_however_slow_the_mode
     first, *others = stories
     for part, same in enumerate(zip(*others, strict=True)):
         assert all(one == first[part] for one in same), f"part {part} differs"
+
+
+EMBEDDER = "openai/words"
+EMBEDDING = {"embedding": EMBEDDER, "embedding_threshold": 0.97, "in_order": True, "lag": 4, "mutators": ("rewrite",)}
+
+
+def test_a_program_that_means_the_same_as_an_elite_is_a_duplicate_and_what_it_cost_to_know_is_accounted_for(
+    tmp_path: Path, toy_problem: Problem, used: Opened
+) -> None:
+    db = tmp_path / "kb.db"
+    writer = Writer(db, {"right": 1}, remark=lambda number: "tile " * 60)
+    with OpenAIServer(lambda body, n: Act() if "input" in body else writer(body, n)) as server:
+        options = settings(server)
+        options["settings"] |= {EMBEDDER: {**options["settings"][MODEL]}}
+        outcome = search(toy_problem, db, server, attempts=40, **EMBEDDING, **options)
+        assert used.models is not None
+        embedded = [one for one in server.served if "input" in one.body]
+        assert outcome.attempts["candidate"] > 0 and outcome.attempts["duplicate"] > 20, outcome.attempts
+        assert used.models.ledger.spent_pico == server.tally_pico == spent_pico(db) > 0
+        assert used.models.ledger.summary()["by_operator"]["embed"]["requests"] == len(embedded) > 0
+        texts = [text for one in embedded for text in one.body["input"]]
+        assert len(texts) == len(set(texts)), "each program is embedded once"
+        with opened(db) as (store, run_id):
+            attempts = store.attempts(run_id)
+            assert any("means the same as candidate" in one.reason for one in attempts)
+            assert {turn.operator for turn in store.turns(run_id)} == {"rewrite"}
+            replies = export_replies([*store.turns(run_id), *store.turns(run_id, operator="embed")], tmp_path)
+        begun = server.begun
+        search(toy_problem, db, server, attempts=40, **EMBEDDING, **options)
+        assert server.begun == begun, "a run that goes on asks for no vector again"
+        again = tmp_path / "again.db"
+        search(toy_problem, again, server, attempts=40, **EMBEDDING, **options, replay=str(replies))
+        assert server.begun == begun and story(again)[:2] == story(db)[:2]
 
 
 FAULTS = (

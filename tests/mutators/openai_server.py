@@ -34,6 +34,8 @@ class Act:
     manner: str = ""
     """`hang`, `reset`, `endless`, `gzip`, `html`, `no choices` or nothing special."""
     delay_s: float = 0.0
+    rows: int = 1_000
+    """Most vectors in an answer."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,20 @@ class OpenAIServer(ThreadingHTTPServer):
         self.close()
 
 
+def by_words(text: str) -> list[float]:
+    """This server's embedding: how often each of a few words stands in the text."""
+    return [float(text.count(word)) for word in ("for", "while", "tile", "vector")]
+
+
 def tokens_of(text: str) -> int:
     """This server's tokenizer: 3 bytes a token."""
     return -(-len(text.encode(errors="replace")) // 3)
 
 
 def texts_of(body: dict[str, Any]) -> list[str]:
-    """The text of each message, in OpenAI's form or Anthropic's."""
+    """The text of each message, in OpenAI's form or Anthropic's, or of each input."""
+    if "input" in body:
+        return list(body["input"])
     contents = [message["content"] for message in body["messages"]] + ([body["system"]] if "system" in body else [])
     return [one if isinstance(one, str) else "".join(part["text"] for part in one) for one in contents]
 
@@ -134,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         counts, certainty = self._counts(body, act)
         pico = counts[0] * PROMPT_PICO + counts[1] * COMPLETION_PICO
         texts = texts_of(body)
-        worst = sum(len(text.encode()) for text in texts) + 16 * len(texts) + 256, body["max_tokens"]
+        worst = sum(len(text.encode()) for text in texts) + 16 * len(texts) + 256, body.get("max_tokens", 0)
         worst_pico = worst[0] * PROMPT_PICO + worst[1] * COMPLETION_PICO
         server.charge(Served(body, act, self.headers.get("Authorization", ""), pico, certainty, worst_pico))
         try:
@@ -148,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _counts(self, body: dict[str, Any], act: Act) -> tuple[tuple[int, int], str]:
         """The true tokens, none where nothing is charged, and how the client can know them."""
         prompt = sum(tokens_of(text) + 4 for text in texts_of(body))
-        completion = min(body["max_tokens"], tokens_of((act.text or "") + act.reasoning))
+        completion = min(body.get("max_tokens", 0), tokens_of((act.text or "") + act.reasoning))
         if act.status in (502, 504) or act.manner in ("hang", "reset", "endless", "html"):
             return (prompt, completion), "uncertain"
         if act.status != 200:
@@ -187,6 +196,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _document(self, act: Act, body: dict[str, Any], counts: tuple[int, int]) -> dict[str, Any]:
         if act.status != 200:
             return {"error": {"message": act.error or f"status {act.status}", "type": "error", "code": None}}
+        if self.path.endswith("/embeddings"):
+            rows = [{"object": "embedding", "index": n, "embedding": by_words(t)} for n, t in enumerate(body["input"])]
+            usage = {"prompt_tokens": counts[0], "total_tokens": counts[0]}
+            return {"object": "list", "model": body["model"], "data": rows[: act.rows], "usage": usage}
         if self.path.endswith("/messages"):  # Anthropic's protocol
             usage = {"input_tokens": counts[0], "output_tokens": counts[1]}
             content = [{"type": "text", "text": act.text}]

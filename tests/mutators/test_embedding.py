@@ -1,26 +1,21 @@
-"""Novelty by meaning: near programs count as one, whatever is odd about a vector counts as new."""
+"""Novelty by meaning, through a real HTTP server: near programs count as one, whatever is odd about a vector as new."""
 
 from __future__ import annotations
 
-import json
 import math
-import threading
-from collections import Counter
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from memory_journal import MemoryJournal
+from openai_server import PRICE_IN, Act, OpenAIServer, by_words, texts_of
 
 from islands.candidate import Candidate
-from mutators.dialogue import ModelError
-from mutators.embedding import EmbeddingNovelty, through_litellm
+from mutators.embedding import Embeddings, Likeness
+from mutators.ledger import Ledger
+from mutators.llm import Client, ClientOptions, ModelSpec
+from mutators.vectors import packed, unpacked
 
-WORDS = ("for", "while", "tile", "vector")
-
-
-def by_words(text: str) -> list[float]:
-    """How often each of a few words stands in the text."""
-    return [float(text.count(word)) for word in WORDS]
+MODEL = "openai/words"
 
 
 def member(number: int, source: str) -> Candidate:
@@ -30,94 +25,120 @@ def member(number: int, source: str) -> Candidate:
 LOOPS, TILES = member(1, "for for while"), member(2, "tile tile vector")
 
 
-def test_the_most_alike_member_is_found_with_its_cosine() -> None:
-    found = EmbeddingNovelty(by_words, 0.9).nearest("for while", [LOOPS, TILES])
-    assert found == ("run00000-000001", pytest.approx(3 / math.sqrt(10)))
+class Asked:
+    """A server that embeds, a client of it, and what both remember."""
+
+    def __init__(self, *acts: Act, max_usd: float | None = None) -> None:
+        self.server = OpenAIServer(acts=acts or (Act(),))
+        self.journal = MemoryJournal()
+        self.ledger = Ledger(max_usd)
+        spec = ModelSpec(MODEL, self.server.url, price_in=PRICE_IN, price_out=0.0, retries=1)
+        self.client = Client([spec], self.ledger, self.journal, ClientOptions(backoff_s=0.01))
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        self.server.close()
+
+    def embeddings(self, recorded: tuple[str, ...] = ()) -> Embeddings:
+        return Embeddings(self.client, MODEL, recorded)
 
 
-@pytest.mark.parametrize(("threshold", "expected"), [(0.94, "run00000-000001"), (0.95, None)])
-def test_from_the_threshold_on_a_source_repeats_a_member(threshold: float, expected: str | None) -> None:
-    assert EmbeddingNovelty(by_words, threshold).name_of("for while", [LOOPS, TILES]) == expected
+def test_the_most_alike_member_is_found_and_paid_for_to_the_token() -> None:
+    with Asked() as asked:
+        found = asked.embeddings().nearest(7, 2, "for while", [LOOPS, TILES])
+        assert found.id == LOOPS.id and found.cosine == pytest.approx(3 / math.sqrt(10), abs=1e-3)
+        own, others = asked.server.served
+        assert texts_of(own.body) == ["for while"] and texts_of(others.body) == [LOOPS.source, TILES.source]
+        assert "max_tokens" not in own.body and "messages" not in own.body
+        assert asked.ledger.spent_pico == own.pico + others.pico > own.pico > 0
+        assert found.usage.cost_usd == pytest.approx(own.pico / 1e12), "a ticket pays for its own program"
+        assert asked.ledger.summary()["by_operator"]["embed"]["requests"] == 2
 
 
-def test_of_equals_the_first_is_named_and_without_members_all_is_new() -> None:
-    novelty = EmbeddingNovelty(by_words, 0.9)
-    assert novelty.name_of("for for while", [TILES, member(3, "for for while "), LOOPS]) == "run00000-000003"
-    assert novelty.nearest("for", []) is None and novelty.name_of("for", []) is None
+def test_of_equals_the_first_is_named_and_without_members_nobody_is_asked() -> None:
+    with Asked() as asked:
+        embeddings = asked.embeddings()
+        assert embeddings.nearest(7, 0, "for", []) == Likeness() and not asked.server.served
+        assert embeddings.nearest(7, 0, "for for while", [TILES, member(3, "for for while "), LOOPS]).id.endswith("3")
 
 
-def test_every_source_is_embedded_once() -> None:
-    asked: Counter[str] = Counter()
+def test_every_program_is_embedded_once_also_by_the_next_process() -> None:
+    with Asked() as asked:
+        embeddings = asked.embeddings()
+        for number, source in enumerate(("for", "while", "for")):
+            embeddings.nearest(number, 0, source, [LOOPS, TILES])
+        texts = [texts_of(served.body) for served in asked.server.served]
+        assert texts == [["for"], [LOOPS.source, TILES.source], ["while"]]
+        again = asked.embeddings(tuple(reply.text for reply in asked.journal.replies.values()))
+        assert again.nearest(9, 0, "for", [LOOPS, TILES]).id == LOOPS.id
+        assert len(asked.server.served) == 3
 
-    def counting(text: str) -> list[float]:
-        asked[text] += 1
-        return by_words(text)
 
-    novelty = EmbeddingNovelty(counting, 0.9)
-    for source in ("for", "while", "for"):
-        novelty.name_of(source, [LOOPS, TILES])
-    assert set(asked.values()) == {1} and len(asked) == 4
+def test_many_tickets_at_once_ask_for_a_member_once() -> None:
+    with Asked(Act(delay_s=0.02)) as asked, ThreadPoolExecutor(8) as pool:
+        embeddings = asked.embeddings()
+        found = list(
+            pool.map(lambda number: embeddings.nearest(number, 0, "for " * number, [LOOPS, TILES]), range(1, 9))
+        )
+        assert {one.id for one in found} == {LOOPS.id} and all(one.usage.cost_usd > 0 for one in found)
+        assert len(asked.server.served) == 9
+
+
+def test_a_recorded_reply_answers_for_no_other_program() -> None:
+    with Asked() as asked:
+        asked.embeddings().nearest(7, 0, "for while", [LOOPS])
+        found = asked.embeddings().nearest(7, 0, "tile tile", [TILES])  # ticket 7 again, with another program
+        assert found.id == "" and len(asked.server.served) == 2
+
+
+@pytest.mark.parametrize(
+    ("acts", "requests"),
+    [
+        ((Act(status=500),) * 2, 2),
+        ((Act(status=401),), 1),
+        ((Act(manner="html"),), 1),
+        ((Act(rows=0),), 1),
+        ((Act(), Act(rows=0)), 2),
+    ],
+)
+def test_without_an_embedding_a_program_is_new_and_the_next_one_is_tried(acts: tuple[Act, ...], requests: int) -> None:
+    with Asked(*acts, Act()) as asked:
+        embeddings = asked.embeddings()
+        assert embeddings.nearest(1, 0, "for while", [LOOPS]).id == ""
+        assert len(asked.server.served) == requests
+        assert embeddings.nearest(2, 0, "for for while", [LOOPS]).id == LOOPS.id
+        assert asked.ledger.summary()["in_flight"] == 0
+
+
+def test_what_might_pass_the_cap_is_not_asked() -> None:
+    with Asked(max_usd=1e-6) as asked:
+        assert asked.embeddings().nearest(1, 0, "for", [LOOPS]).id == ""
+        assert not asked.server.served and asked.ledger.spent_pico == 0
 
 
 @pytest.mark.parametrize("vector", [[], [0.0, 0.0], [math.nan, 1.0], [math.inf, 1.0], [1.0, 0.0, 0.0]])
 def test_a_vector_without_a_direction_or_of_another_length_is_like_nothing(vector: list[float]) -> None:
-    novelty = EmbeddingNovelty(lambda text: vector if text == "odd" else [1.0, 0.0], 0.1)
-    assert novelty.nearest("odd", [LOOPS]) == (LOOPS.id, 0.0)
-    assert novelty.name_of("odd", [LOOPS]) is None
+    recorded = packed(["odd", LOOPS.source], [vector, [1.0, 0.0]])
+    with Asked() as asked:
+        assert asked.embeddings((recorded,)).nearest(1, 0, "odd", [LOOPS]) == Likeness(LOOPS.id, 0.0)
 
 
-def test_without_an_embedding_a_source_is_new_and_the_next_one_is_tried() -> None:
-    def failing(text: str) -> list[float]:
-        if text == "broken":
-            raise ModelError("connection", "nobody listens")
-        return by_words(text)
-
-    novelty = EmbeddingNovelty(failing, 0.9)
-    assert novelty.name_of("broken", [LOOPS]) is None
-    assert novelty.name_of("for for while", [LOOPS]) == LOOPS.id
+def test_a_record_keeps_the_angle_between_vectors() -> None:
+    vectors = [[math.cos(angle), math.sin(angle), *[0.001] * 1534] for angle in (0.0, 0.1)]
+    first, second = unpacked(packed(["a", "b"], vectors)).values()
+    exact = sum(a * b for a, b in zip(*vectors, strict=True)) / (1 + 1534e-6)
+    assert float(first @ second) == pytest.approx(exact, abs=1e-3)
 
 
-@pytest.mark.parametrize("threshold", [0.0, -1.0, 1.1, math.nan])
-def test_a_threshold_that_makes_no_sense_is_refused(threshold: float) -> None:
-    with pytest.raises(ValueError, match="threshold"):
-        EmbeddingNovelty(by_words, threshold)
+@pytest.mark.parametrize("text", ["", "[]", "17", '{"a": 1}', '{"a": "not base64!"}', '{"a": "AAA="}', "[" * 100_000])
+def test_a_record_that_holds_no_vectors_is_passed_over(text: str) -> None:
+    with Asked() as asked:
+        assert asked.embeddings((text,)).nearest(1, 0, "for", [LOOPS]).id == LOOPS.id
 
 
-class Server(BaseHTTPRequestHandler):
-    """Embeds by words; answers 500 to a text that asks for it."""
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        (text,) = asked["input"]
-        vector = {"object": "embedding", "index": 0, "embedding": by_words(text)}
-        usage = {"prompt_tokens": 1, "total_tokens": 1}
-        answer = {"object": "list", "model": asked["model"], "data": [vector], "usage": usage}
-        body = json.dumps(answer).encode()
-        self.send_response(500 if "fail" in text else 200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Says nothing."""
-
-
-@pytest.fixture
-def api_base() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def test_a_server_that_speaks_openais_protocol_gives_the_vectors(api_base: str) -> None:
-    embed = through_litellm("openai/words", api_base)
-    assert embed("for tile tile") == by_words("for tile tile")
-    with pytest.raises(ModelError, match="openai/words gave no embedding") as caught:
-        embed("fail")
-    assert caught.value.kind == "server"
-    assert EmbeddingNovelty(embed, 0.9).name_of("for for while", [TILES, LOOPS]) == LOOPS.id
+def test_vectors_of_another_number_than_the_texts_are_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        packed(["a", "b"], [by_words("for")])
