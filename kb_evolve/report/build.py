@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from kb_evolve.report.curves import total_usd
 from kb_evolve.report.diff import source_text
 from kb_evolve.report.figures import write_figures
 from kb_evolve.report.operators import device_seconds
+from kb_evolve.report.pictures import picture
 from kb_evolve.report.record import Record
 from kb_evolve.report.tables import lineage, tables, usd_text
 from kb_evolve.report.text import ms_text, one_line, plain_title, seconds_text, speedup_text, visible
@@ -35,9 +35,9 @@ def write_report(record: Record, out_dir: str | Path, controls: Sequence[Record]
     out_dir.mkdir(parents=True, exist_ok=True)
     run = record.run
     title = f"{plain_title(run.problem_id)} · {run.backend} on {_device_name(record)} · {run.precision}"
-    figures = write_figures(title, record, out_dir)
+    figures, blank = write_figures(title, record, out_dir)
     page = out_dir / "index.html"
-    page.write_text(render("page.html", page_context(record, figures, controls)), encoding="utf-8")
+    page.write_text(render("page.html", page_context(record, figures, controls, blank)), encoding="utf-8")
     return {"index.html": page, **figures}
 
 
@@ -56,21 +56,21 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     return environment.get_template(template).render(css=css, **context)
 
 
-def page_context(record: Record, figures: Mapping[str, Path], controls: Sequence[Record] = ()) -> dict[str, Any]:
-    """Everything that the page's template names, as plain strings."""
+def page_context(
+    record: Record, figures: Mapping[str, Path], controls: Sequence[Record] = (), blank: Mapping[str, str] = {}
+) -> dict[str, Any]:
+    """Everything that the page's template names, as plain strings; `blank` says which figures are empty, and why."""
     run, history = record.run, record.history
     winner = series.best(history)
     stages = {stage.name: stage.count for stage in series.funnel(history, record.attempts)}
-    notes = captions(record)
+    notes, instead = captions(record), alternatives(record)
     return {
         "run": {"name": one_line(run.name, 80), "problem": plain_title(run.problem_id)},
         "headline": _headline(winner, history) if winner else None,
         "no_best": _no_best(history),
         "tiles": _tiles(record, winner, stages),
         "warnings": warnings_of(record),
-        "images": {name: images(figures, name) for name in notes},
-        "alt": alternatives(record),
-        "caption": notes,
+        "pictures": {name: picture(figures, name, instead[name], notes[name], blank.get(name, "")) for name in notes},
         **lineage(history),
         "source": source_text(winner.candidate.source) if winner else "",
         "source_lines": winner.candidate.source.count("\n") + 1 if winner else 0,
@@ -79,14 +79,6 @@ def page_context(record: Record, figures: Mapping[str, Path], controls: Sequence
         **tables(record, controls),
         "environment": _environment(record, winner),
         "config": visible(json.dumps({"budget": run.budget, "config": run.config}, indent=2, default=str), 40_000),
-    }
-
-
-def images(figures: Mapping[str, Path], name: str) -> dict[str, str]:
-    """The figure's light and dark form, as addresses that hold the picture itself."""
-    return {
-        shade: "data:image/svg+xml;base64," + base64.b64encode(figures[file].read_bytes()).decode()
-        for shade, file in (("light", f"{name}.svg"), ("dark", f"{name}-dark.svg"))
     }
 
 

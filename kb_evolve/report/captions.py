@@ -100,8 +100,8 @@ def _timings(record: Record) -> str:
         return "No correct candidate was timed."
     return (
         f"Left: the share of {len(found.kernel_ms):,} distinct programs that take at most this long, and the same of "
-        f"the baseline's time measured beside each, whose spread is the machine's. Right: 95% intervals; half of all "
-        f"are narrower than {found.median_width:.1%} of the time."
+        f"the baseline's time measured beside each, whose spread is the machine's. Right: the elite and the fastest "
+        f"others with their 95% intervals; half of all are narrower than {found.median_width:.1%} of the time."
     )
 
 

@@ -129,7 +129,8 @@ def timings(title: str, record: Record) -> Figure:
     left.step(found.reference_ms, shares(found.reference_ms), where="post", color=MUTED, lw=1.4, label="eager")
     log_if_wide(left.xaxis, [*found.kernel_ms, *found.reference_ms])
     left.set(xlabel="time (ms)", ylabel="share at most this slow", ylim=(0, 1.02))
-    left.legend(loc="lower right")
+    place: Any = {"loc": "outside lower center", "ncols": 2}
+    figure.legend(*left.get_legend_handles_labels(), **place)
     for row, each in enumerate(found.fastest):
         colour = BEST if each.is_elite else MUTED
         right.plot([each.low, each.high], [row, row], color=colour, lw=2, solid_capstyle="butt")
@@ -137,8 +138,7 @@ def timings(title: str, record: Record) -> Figure:
     right.set_yticks(range(len(found.fastest)), [f"#{each.number}" for each in found.fastest])
     right.invert_yaxis()
     right.tick_params(axis="y", length=0, labelsize=9)
-    right.set_title("95% intervals: elite, then the fastest", loc="left", fontsize=9.5, color=MUTED)
-    right.set_xlabel("time (ms)")
+    right.set_xlabel("time (ms), 95% intervals")
     return figure
 
 

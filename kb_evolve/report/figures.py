@@ -17,6 +17,7 @@ from kb_evolve.report.style import (
     ISLANDS,
     MUTED,
     OKABE_ITO,
+    blank_reason,
     canvas,
     empty,
     halo,
@@ -34,8 +35,11 @@ MIGRATIONS_DRAWN = 400
 """Most migrations that are marked; of more, evenly spaced ones."""
 
 
-def write_figures(title: str, record: Record, out_dir: Path) -> dict[str, Path]:
-    """Every figure of a run in `out_dir`, light and dark, as PNG and SVG: {file name: path}."""
+def write_figures(title: str, record: Record, out_dir: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """Every figure of a run in `out_dir`, light and dark, as PNG and SVG: {file name: path}.
+
+    With it, of each figure that has nothing to draw, the reason: {name: sentence}.
+    """
     with styled():
         drawn = {
             "progress": progress(title, record),
@@ -49,7 +53,8 @@ def write_figures(title: str, record: Record, out_dir: Path) -> dict[str, Path]:
             "roofline": charts.roofline(title, record),
             "timeline": charts.timeline(title, record),
         }
-        return {path.name: path for name, figure in drawn.items() for path in save(figure, out_dir / name)}
+        files = {path.name: path for name, figure in drawn.items() for path in save(figure, out_dir / name)}
+    return files, {name: reason for name, figure in drawn.items() if (reason := blank_reason(figure))}
 
 
 def progress(title: str, record: Record) -> Figure:

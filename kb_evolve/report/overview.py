@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kb_evolve.report import suite
-from kb_evolve.report.build import images, render
-from kb_evolve.report.style import INK, OKABE_ITO, canvas, empty, save, styled
+from kb_evolve.report.build import render
+from kb_evolve.report.pictures import picture
+from kb_evolve.report.style import INK, OKABE_ITO, blank_reason, canvas, empty, save, styled
 from kb_evolve.report.text import ms_text, one_line, speedup_text
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ ROWS = 400
 """Most problems in the table: KernelBench has 270."""
 WARNINGS = 40
 LAST_COLUMNS = ("Kernel", "Told", "Correct", "Run", "Setting")
+CAPTION = (
+    "The share of all problems for which a correct kernel is at least p times as fast as the baseline. Thin lines: the "
+    "same with the lower and the upper ends of every 95% interval. Problems without a correct kernel, and those whose "
+    "baseline is not known, count as slower."
+)
 
 
 def write_overview(
@@ -30,9 +36,11 @@ def write_overview(
     out_dir = Path(out_dir)
     out_dir.mkdir(parents=True, exist_ok=True)
     with styled():
-        figures = {path.name: path for path in save(fast_p(found), out_dir / "fast_p")}
+        figure = fast_p(found)
+        figures = {path.name: path for path in save(figure, out_dir / "fast_p")}
     page = out_dir / "index.html"
-    page.write_text(render("overview.html", overview_context(found, warnings, figures)), encoding="utf-8")
+    context = overview_context(found, warnings, figures, blank_reason(figure))
+    page.write_text(render("overview.html", context), encoding="utf-8")
     return {"index.html": page, **figures}
 
 
@@ -67,23 +75,25 @@ def stairs(speedups: Sequence[float], problems: int, low: float, high: float) ->
 
 
 def overview_context(
-    found: Sequence[suite.Entry], warnings: Mapping[str, Sequence[str]], figures: Mapping[str, Path]
+    found: Sequence[suite.Entry], warnings: Mapping[str, Sequence[str]], figures: Mapping[str, Path], blank: str = ""
 ) -> dict[str, Any]:
-    """Everything that the page's template names, as plain strings."""
+    """Everything that the page's template names, as plain strings; `blank` says why there is no curve, if so."""
     curves, means = suite.fast_p(found), suite.means(found)
+    columns = LAST_COLUMNS if len({curve.setting for curve in curves}) > 1 else LAST_COLUMNS[:-1]
     solved = sum(entry.kernel_ms is not None for entry in found)
     baselines = list(dict.fromkeys(curve.baseline for curve in curves))
+    alt = "Share of problems by least speedup; the table below gives its values."
     said = [
         f"{one_line(run, 60)}: {one_line(warning, 400)}" for run, several in warnings.items() for warning in several
     ]
     return {
-        "title": f"{len(found)} problems",
+        "title": _problems(len(found)),
+        "is_solved": bool(means),
         "hero": speedup_text(means[0].mean) if means else "No correct kernel yet",
-        "hero_note": _mean_note(means[0]) if means else f"{len(found)} problems were searched.",
-        "lead": f"{solved} of {len(found)} problems have a correct kernel.",
+        "hero_note": _mean_note(means[0]) if means else f"{_problems(len(found))} searched",
+        "lead": f"Problems with a correct kernel: {solved} of {len(found)}.",
         "warnings": said[:WARNINGS] + ([f"{len(said) - WARNINGS} more."] if len(said) > WARNINGS else []),
-        "image": images(figures, "fast_p"),
-        "alt": "Share of problems by least speedup; the table below gives its values.",
+        "pictures": {"fast_p": picture(figures, "fast_p", alt, CAPTION, blank)},
         "fast_columns": ("Setting", "Baseline", "Problems", *(_step_name(p) for p in suite.STEPS), "Baseline unknown"),
         "fast_rows": [_fast_row(curve) for curve in curves],
         "mean_columns": (
@@ -95,10 +105,14 @@ def overview_context(
             "95%, such problems",
         ),
         "mean_rows": [_mean_row(mean) for mean in means],
-        "problem_columns": ("Problem", *(f"Over {one_line(name, 40)}" for name in baselines), *LAST_COLUMNS),
-        "problem_rows": [_problem_row(entry, baselines) for entry in found[:ROWS]],
+        "problem_columns": ("Problem", *(f"Over {one_line(name, 40)}" for name in baselines), *columns),
+        "problem_rows": [_problem_row(entry, baselines)[: 1 + len(baselines) + len(columns)] for entry in found[:ROWS]],
         "hidden": max(0, len(found) - ROWS),
     }
+
+
+def _problems(count: int) -> str:
+    return f"{count} problem{'' if count == 1 else 's'}"
 
 
 def _step_name(p: float) -> str:
@@ -125,7 +139,7 @@ def _mean_row(mean: suite.Mean) -> tuple[str, ...]:
 def _mean_note(mean: suite.Mean) -> str:
     return (
         f"geometric mean over {one_line(mean.baseline, 40)}, 95% interval {_range(mean.measured)} from measurement "
-        f"alone, {mean.problems} problems with a correct kernel"
+        f"alone, {_problems(mean.problems)} with a correct kernel"
     )
 
 

@@ -118,8 +118,14 @@ def empty(figure: Figure, axes: Axes, message: str) -> Figure:
     """The canvas, lower, with nothing but the reason why it is empty."""
     figure.set_size_inches(SIZE_INCHES[0], 1.7)
     axes.set_axis_off()
-    axes.text(0.5, 0.5, message, transform=axes.transAxes, ha="center", va="center", fontsize=14, color=MUTED)
+    axes.text(0.5, 0.4, message, transform=figure.transFigure, ha="center", va="center", fontsize=14, color=MUTED)
+    figure.set_label(f"{axes.get_title(loc='left')}: {message}")
     return figure
+
+
+def blank_reason(figure: Figure) -> str:
+    """What the figure would show and why it is empty; nothing of one that is not."""
+    return str(figure.get_label())
 
 
 def halo() -> list[Any]:

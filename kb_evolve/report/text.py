@@ -89,8 +89,10 @@ def time_unit(longest_s: float) -> tuple[float, str]:
 
 
 def number_text(value: float | None) -> str:
-    """Three significant digits; a dash for None."""
-    return "–" if value is None else f"{value:.3g}"
+    """Three significant digits, in exponent form from a million and below a ten-thousandth; a dash for None."""
+    if value is None:
+        return "–"
+    return f"{float(f'{value:.3g}'):,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _significant(value: float) -> str:

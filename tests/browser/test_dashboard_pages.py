@@ -1,25 +1,13 @@
 """The dashboard in headless Chromium, as a person uses it: eyes, keyboard, phone, and a search that goes on."""
 
 import re
-import shutil
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from chromium import PHONE, SCHEMES, TURNING, grave_findings, is_dark, opened, skip_without
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-playwright_api = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-)
+skip_without()
 pytest.importorskip("uvicorn", reason="the dashboard's packages are not installed: pip install 'kb-evolve[serve]'")
-if CHROMIUM is None:
-    pytest.skip("no chromium on this machine: apt install chromium", allow_module_level=True)
-sys.path.append(str(Path(__file__).parents[1] / "kb_evolve"))
 import dashboard_makers as makers  # noqa: E402
 
 from islands.store import open_store  # noqa: E402
@@ -59,28 +47,6 @@ def small(folder):
         yield address
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with playwright_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser):
-    """A page that remembers what went wrong in it, and whom it asked."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    page.errors, page.requests = [], []
-    page.on("console", lambda message: page.errors.append(message.text) if message.type != "info" else None)
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
-    page.on("dialog", lambda dialog: (page.errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    page.on("request", lambda request: page.requests.append(request.url))
-    yield page
-    context.close()
-
-
 def test_every_page_opens_without_errors_and_asks_nobody_else(page, address):
     for name, path in PAGES.items():
         page.goto(address + path)
@@ -104,14 +70,12 @@ def test_the_first_paint_comes_within_a_second(page, address):
 
 
 def test_without_javascript_every_page_says_the_same(browser, address):
-    context = browser.new_context(java_script_enabled=False)
-    plain = context.new_page()
-    for name, path in PAGES.items():
-        plain.goto(address + path)
-        assert plain.locator("h1").inner_text(), name
-    plain.goto(f"{address}/runs/{RUN}")
-    assert plain.locator("svg.plot circle").count() == 48
-    context.close()
+    with opened(browser, java_script_enabled=False) as plain:
+        for name, path in PAGES.items():
+            plain.goto(address + path)
+            assert plain.locator("h1").inner_text(), name
+        plain.goto(f"{address}/runs/{RUN}")
+        assert plain.locator("svg.plot circle").count() == 48
 
 
 def test_a_hostile_candidate_changes_nothing(page, address):
@@ -125,7 +89,7 @@ def test_a_hostile_candidate_changes_nothing(page, address):
     page.goto(address + PAGES["candidate"])
     text = page.locator("main").inner_text()
     assert "<script>document.title='owned';alert(1)</script>" in text and r"\x1b[31mred" in text
-    assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b]", text)
+    assert not TURNING.search(text)
 
 
 def test_a_filter_narrows_the_list_and_can_be_cleared(page, address):
@@ -187,32 +151,21 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(page, address):
     assert page.locator("details[open]").count() == 1
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_phone_scrolls_no_page_sideways(browser, address, scheme):
-    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme, has_touch=True)
-    phone = context.new_page()
-    for name, path in PAGES.items():
-        phone.goto(address + path)
-        assert phone.evaluate("document.documentElement.scrollWidth") <= 390, name
-    ground = phone.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, re.findall(r"\d+", ground))) < 200) == (scheme == "dark")
-    context.close()
+    with opened(browser, **PHONE, color_scheme=scheme) as phone:
+        for name, path in PAGES.items():
+            phone.goto(address + path)
+            assert phone.evaluate("document.documentElement.scrollWidth") <= 390, name
+        assert is_dark(phone) == (scheme == "dark")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_axe_finds_nothing_serious(browser, small, scheme):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
-    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
-    checked = context.new_page()
-    names = PAGES if scheme == "light" else ("home", "run", "candidate")
-    for name in names:
-        checked.goto(small + PAGES[name])
-        for summary in checked.locator("summary").all():
-            summary.click()
-        found = axe.run(checked).response["violations"]
-        grave = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]
-        assert grave == [], name
-    context.close()
+    with opened(browser, color_scheme=scheme, bypass_csp=True) as checked:
+        for name in PAGES if scheme == "light" else ("home", "run", "candidate"):
+            checked.goto(small + PAGES[name])
+            assert grave_findings(checked) == [], name
 
 
 def test_the_page_follows_a_search_while_it_runs(page, folder):

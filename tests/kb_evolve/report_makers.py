@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from fitness.evaluation import Evaluation, Verdict
@@ -12,6 +13,10 @@ from islands.turns import Spent
 from kb_evolve.report.record import Record, record_of
 
 START = "2026-03-01T09:00:00+00:00"
+HOSTILE = (
+    "</pre></style><script>alert(1)</script><img src=https://evil.example/x onerror=alert(2)>"
+    "\"'{{ 7 * 7 }} \x1b[2J\x1b]0;owned\x07 \u202egnp.exe\u2066 \u200b $\\frac{ $ \x00 & <!-- "
+)
 
 
 def at(seconds: float) -> str:
@@ -95,3 +100,30 @@ def a_record(history: list[Evaluated], run: Run | None = None, every_s: float = 
     """The record of a history that was told one every `every_s` seconds."""
     told_at = [at(every_s * (index + 1)) for index in range(len(history))]
     return record_of(run or a_run(), history, told_at=fields.pop("told_at", told_at), **fields)
+
+
+def hostile_record(history: Sequence[Evaluated]) -> Record:
+    """The record with a best and a failed candidate more, and with traps wherever others' text can stand."""
+    best = evaluated(
+        9,
+        3.0,
+        parents=(3,),
+        text=HOSTILE,
+        source=f"# {HOSTILE}\n",
+        device_name=HOSTILE,
+        baseline=HOSTILE,
+        labels=(HOSTILE,),
+        sandbox=HOSTILE,
+        judge_sha256=HOSTILE,
+    )
+    failed = evaluated(10, parents=(3,), text=HOSTILE, mutator=HOSTILE, log=HOSTILE)
+    usage = {"model": HOSTILE, "cost_usd": HOSTILE}
+    asked = Attempt("run", 11, 0, HOSTILE, (), START, outcome="error", reason=HOSTILE, usage=usage, closed_at=START)
+    run = a_run(
+        name=HOSTILE,
+        problem_id=HOSTILE,
+        problem_source=HOSTILE,
+        git_commit=HOSTILE,
+        config={HOSTILE: HOSTILE, "mutators": {"policy": HOSTILE}, "findings": [HOSTILE], "costs": HOSTILE},
+    )
+    return a_record([*history, best, failed], run, attempts=[asked])

@@ -202,7 +202,9 @@ def test_an_empty_database_and_an_empty_run_are_said_in_words(database: Path, tm
     assert "holds no run yet" in result.output + str(result.exception)
     result = kb("report", "empty", "--db", database, "--out", tmp_path / "empty")
     assert result.exit_code == 0, result.output
-    assert "Nothing has been evaluated yet." in (tmp_path / "empty" / "index.html").read_text(encoding="utf-8")
+    page = (tmp_path / "empty" / "index.html").read_text(encoding="utf-8")
+    assert "Nothing has been evaluated yet." in page
+    assert "<img" not in page and "Best so far, by evaluation: nothing evaluated yet." in page
     assert len(list((tmp_path / "empty").iterdir())) == 41, "figures that say why they are empty"
 
 
