@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+RIM = "#6b747f"
+"""Around dots coloured by a map, one end of which cannot be told from either paper: at least 3:1 against both."""
 MOST_COLUMNS, MOST_ROWS = 10, 8
 """Of a map in whose squares figures are written; of more columns every second one is named."""
 
@@ -55,7 +57,8 @@ def pareto(title: str, history: series.History) -> Figure:
         c=[_error_colour(each) for each in drawn],
         cmap="viridis",
         s=26,
-        lw=0,
+        lw=0.5,
+        edgecolors=RIM,
         alpha=0.85,
     )
     ringed = _times_memory([each for each in placed if each.candidate.id in front], scale)

@@ -116,7 +116,7 @@ def _problems(count: int) -> str:
 
 
 def _step_name(p: float) -> str:
-    return "correct" if p == 0 else f"≥ {p:g}x"
+    return "correct" if p == 0 else f"≥\u00a0{p:g}x"
 
 
 def _fast_row(curve: suite.FastP) -> tuple[str, ...]:
