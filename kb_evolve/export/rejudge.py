@@ -110,9 +110,9 @@ def rejudge(bundle: Bundle, bench: Bench, config: Config, kernelbench: str | Non
         raise BundleError(f"the problem of {bundle.path} cannot be judged: {error}") from error
     word, reason = compare(bundle.claim, here)
     busy = _busy(max(before, _load())) if bundle.backend == "cpp" else ""
+    notes = [*_notes(bundle, here, kernelbench), busy]
     if busy and word is Word.DIFFERS and (here.is_correct or here.verdict in OF_THE_MACHINE):
-        word, reason = Word.TOO_NOISY, f"{reason}; {busy}"
-    notes = [*_notes(bundle, here, kernelbench), busy if word is not Word.TOO_NOISY else ""]
+        word, reason = Word.TOO_NOISY, f"{reason}; but {notes.pop()}"
     return Answer(word, reason, tuple(note for note in notes if note), here)
 
 
@@ -129,6 +129,8 @@ def _settled(claim: Evaluation, bench: Bench, job: Job, tries: int) -> Evaluatio
         word, _ = compare(claim, here)
         if word is Word.AGREES or (word is Word.DIFFERS and len(measured) > 1):
             break
+        if word is Word.TOO_NOISY and math.expm1(TWO_SIDED_95 * error_of(claim)) > WIDEST:
+            break  # no judgement here makes the claim more precise
         again = _judge(bench, job, tries)
         if again.verdict is Verdict.NO_VERDICT:
             return here if len(measured) > 1 else again
@@ -181,8 +183,8 @@ def _compare_speedups(claim: Evaluation, here: Evaluation, figures: str) -> tupl
     if width > WIDEST:
         whose = "the claim's" if error_of(claim) > error_of(here) else "this machine's"
         return Word.TOO_NOISY, (
-            f"the verdict agrees, but the ratio of the speedups is known within {width:.0%} only, not within "
-            f"{WIDEST:.0%}: {figures}; most of that is {whose} noise"
+            f"the verdict agrees, but the ratio of the speedups is known to a factor of {1 + width:.2f} only, "
+            f"{1 + WIDEST:.2f} is needed: {figures}; most of that is {whose} noise"
         )
     if apart > TWO_SIDED_95 * gain.error:
         return Word.TOO_NOISY, f"the verdict agrees, the speedups are neither surely alike nor surely apart: {shown}"

@@ -10,13 +10,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kb_evolve.export.kernelbench import PROVENANCE, SAMPLE, kernelbench_numbers
+from kb_evolve.export.kernelbench import PROVENANCE, RESULTS, SAMPLE, kernelbench_numbers
 from kb_evolve.seeding.bundles import evolved_source
 from kb_evolve.seeding.seed import SOURCE_LIMIT, Gathered, Seed
 from problems.problem import Problem
 
 JSON_LIMIT = 4 << 20
 """Largest JSON file that is read [B]: OpenEvolve keeps prompts beside programs."""
+KERNELBENCH_LIMIT = 64 << 20
+"""Largest file of results or provenance beside KernelBench's samples [B]: a level's 800 kernels of ours take 12 MiB."""
 FILES_LIMIT = 10_000
 """Files of one folder that are looked at."""
 TOTAL_LIMIT = 512 << 20
@@ -62,10 +64,10 @@ def read_text(path: Path, limit: int) -> str:
         raise Unreadable("it is not UTF-8 text") from error
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, limit: int = JSON_LIMIT) -> Any:
     """What a JSON file holds; Unreadable for one that is too large or malformed."""
     try:
-        return json.loads(read_text(path, JSON_LIMIT))
+        return json.loads(read_text(path, limit))
     except RecursionError as error:
         raise Unreadable("it is nested too deeply") from error
     except json.JSONDecodeError as error:
@@ -115,7 +117,8 @@ def _kernelbench(samples: list[Path], problem: Problem) -> Gathered:
     ours = [path for path in samples if _is_of(path, numbers, problem)]
     others = len(samples) - len(ours)
     note = (f"{others} samples are of other problems than {problem.id}",) if others else ()
-    ranked = sorted((_kernelbench_rank(path), str(path), path) for path in ours)
+    results = {folder: _beside(folder / RESULTS) for folder in {path.parent for path in ours}}
+    ranked = sorted((_kernelbench_rank(path, results[path.parent]), str(path), path) for path in ours)
     found = _gather([(path, {"kind": "kernelbench", "path": str(path)}) for _, _, path in ranked])
     return Gathered(_as_evolved(found.seeds), (*note, *found.left_out))
 
@@ -127,13 +130,18 @@ def _as_evolved(seeds: Sequence[Seed]) -> tuple[Seed, ...]:
     for seed in seeds:
         path = Path(seed.origin["path"])
         if path.parent not in known:
-            try:
-                known[path.parent] = read_json(path.with_name(PROVENANCE))
-            except Unreadable:
-                known[path.parent] = None
+            known[path.parent] = _beside(path.with_name(PROVENANCE))
         source, origin = evolved_source(known[path.parent], path.name, seed.source)
         evolved.append(Seed(source, seed.origin | origin))
     return tuple(evolved)
+
+
+def _beside(path: Path) -> Any:
+    """What a JSON file beside samples holds; None where it cannot be read, which costs order and origin only."""
+    try:
+        return read_json(path, KERNELBENCH_LIMIT)
+    except Unreadable:
+        return None
 
 
 def _is_of(path: Path, numbers: tuple[int, int], problem: Problem) -> bool:
@@ -150,14 +158,13 @@ def _is_of(path: Path, numbers: tuple[int, int], problem: Problem) -> bool:
     return hashlib.sha256(text.encode()).hexdigest() == problem.sha256
 
 
-def _kernelbench_rank(path: Path) -> tuple[int, float]:
+def _kernelbench_rank(path: Path, results: Any) -> tuple[int, float]:
     named = SAMPLE.fullmatch(path.name)
     try:
-        results = read_json(path.with_name("eval_results.json"))
         entries = results[str(int(named[2]))] if named else []
         entry = next(one for one in entries if one["sample_id"] == int(named[3])) if named else {}
         return (0, _number(entry.get("runtime"))) if entry["correctness"] is True else (2, 0.0)
-    except (Unreadable, KeyError, TypeError, AttributeError, StopIteration):
+    except (KeyError, TypeError, AttributeError, StopIteration):
         return 1, 0.0
 
 

@@ -154,6 +154,17 @@ def test_an_export_in_kernelbenchs_layout_comes_back_as_the_same_elite(exported:
     assert after.candidate.details[ORIGIN]["candidate"] == before.candidate.id
 
 
+def test_a_large_export_comes_back_as_it_was_evolved_too(exported: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(exported / "runs" / "night", tmp_path / "night"))
+    edit(folder / "provenance.json", "filler", value="x" * (5 << 20))
+    edit(folder / "eval_results.json", "filler", value=["x" * (5 << 20)])
+    _, told = take_in(folder, tmp_path / "new.db", NAME)
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert {one.candidate.source_sha256 for one in told} == {one["source_sha256"] for one in provenance["samples"]}
+    first = next(one for one in told if ORIGIN in one.candidate.details)
+    assert first.candidate.details[ORIGIN]["candidate"] == provenance["samples"][0]["candidate_id"]
+
+
 def test_a_sample_that_was_edited_after_the_export_is_taken_as_it_is(exported: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(exported / "runs" / "night", tmp_path / "night"))
     sample = folder / "level_0_problem_0_sample_0_kernel.py"

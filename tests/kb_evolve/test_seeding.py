@@ -20,7 +20,7 @@ from kb_evolve.cli import add_commands, cli
 from kb_evolve.commands.run import summary
 from kb_evolve.config import ConfigError, RunConfig
 from kb_evolve.search import Outcome, Search
-from kb_evolve.seeding.files import FILES_LIMIT, JSON_LIMIT, read_seeds
+from kb_evolve.seeding.files import FILES_LIMIT, JSON_LIMIT, KERNELBENCH_LIMIT, read_seeds
 from kb_evolve.seeding.seed import ORIGIN, SOURCE_LIMIT, fault
 from kb_evolve.seeding.similar import operators, similarity
 from problems.problem import Problem
@@ -373,5 +373,5 @@ def test_a_folder_without_end_is_read_up_to_a_limit(tmp_path: Path, toy_problem:
 def test_the_limits_that_the_page_on_seeds_states_are_those_of_the_program() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "seeding.md").read_text()
     assert f"up to {SOURCE_LIMIT >> 10} KiB each (JSON up to {JSON_LIMIT >> 20} MiB" in page
-    assert f"{FILES_LIMIT:,} files of a folder" in page
+    assert f"beside KernelBench's samples up to {KERNELBENCH_LIMIT >> 20} MiB; {FILES_LIMIT:,} files of a" in page
     assert f"at most {RunConfig().seeds_each} kernels" in page

@@ -100,6 +100,16 @@ def test_one_bad_measurement_is_no_difference_and_two_equal_ones_are(
     assert left == [] and answer.here.rounds == 20 * len(factors)
 
 
+def test_a_claim_that_is_too_noisy_itself_is_not_judged_over_and_over(bundle: Path) -> None:
+    speedup = read_bundle(bundle).claim.speedup
+    assert speedup is not None
+    edit(bundle / "evaluations.json", -1, "evaluation", "speedup_ci", value=[speedup / 2, speedup * 2])
+    reseal(bundle)
+    _, answer = answer_of(bundle)
+    assert answer.word is Word.TOO_NOISY and "most of that is the claim's noise" in answer.reason
+    assert answer.here.rounds == 20
+
+
 def test_one_judgement_alone_never_says_that_a_speedup_differs(bundle: Path) -> None:
     times = iter(range(9))
 
