@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import math
 import platform
 from collections.abc import Sequence
 from importlib import metadata
@@ -20,7 +19,8 @@ from islands.turns import Turn
 from kb_evolve.export.kernelbench import ExportError, no_elite
 from kb_evolve.export.markdown import bundle_readme
 from kb_evolve.export.sealed import seal
-from kb_evolve.standing import is_elite, standing
+from kb_evolve.export.shareable import finite, shareable_config
+from kb_evolve.standing import best_of, line_of
 
 FORMAT = "kb_evolve bundle"
 VERSION = 1
@@ -28,15 +28,10 @@ INDEX, PROBLEM, ELITE = "bundle.json", "problem.py", "elite.py"
 EVALUATIONS, CONVERSATIONS, ENVIRONMENT = "evaluations.json", "conversations.json", "environment.json"
 
 CONVERSATIONS_LIMIT = 16 << 20
-"""Characters of prompts and replies; what is over it is left out, the elite's own come first."""
+"""Bytes of prompts and replies as they are written; what is over it is left out, the elite's own come first."""
 DIFF_LINES = 4_000
 """Lines of a program that are compared: difflib's time can grow with the square of them."""
 PACKAGES = ("kb_evolve", "torch", "numpy", "triton", "cuda-core", "litellm", "openevolve")
-LOCAL = {
-    "run": ("db", "start", "seeds", "kernelbench"),
-    "models": ("api_base", "templates", "openevolve", "mailbox", "replay"),
-}
-"""Settings that name places of one machine and change no result; they stay at home."""
 
 
 def export_bundle(store: Store, run: Run, out_dir: str | Path) -> list[Path]:
@@ -44,25 +39,12 @@ def export_bundle(store: Store, run: Run, out_dir: str | Path) -> list[Path]:
 
     ExportError when the run has no correct candidate; BundleError when the folder is not empty.
     """
-    history = standing(store, run.id)
-    line = lineage(history)
-    if not line:
-        raise ExportError(no_elite(run, history))
+    elite = best_of(store, run.id)
+    if elite is None:
+        raise ExportError(no_elite(run, store.summaries(run.id)))
+    line = line_of(store, run.id, elite.candidate.id)
     turns, left_out = _turns(store, run, line)
     return seal(Path(out_dir), contents(run, line, turns, store.events(run.id), left_out))
-
-
-def lineage(history: Sequence[Evaluated]) -> list[Evaluated]:
-    """From the first kernel to the elite, through first parents; empty where nothing is correct."""
-    by_id = {one.candidate.id: one for one in history}
-    current = next((one for one in history if is_elite(one)), None)
-    line: list[Evaluated] = []
-    while current is not None:
-        line.append(current)
-        del by_id[current.candidate.id]
-        parents = current.candidate.parent_ids
-        current = by_id.get(parents[0]) if parents else None
-    return line[::-1]
 
 
 def contents(
@@ -112,8 +94,7 @@ def _turns(store: Store, run: Run, line: Sequence[Evaluated]) -> tuple[list[Turn
     size = left_out = 0
     for one in reversed(line):
         for turn in reversed(store.turns(run.id, one.candidate.number)):
-            size += sum(len(message["content"]) for message in turn.messages) + len(turn.text or "")
-            size += len(turn.reasoning)
+            size += len(_json(dataclasses.asdict(turn)))
             if size > CONVERSATIONS_LIMIT:
                 left_out += 1
             else:
@@ -167,24 +148,13 @@ def _environment(run: Run, elite: Evaluated) -> dict[str, Any]:
         "judge_sha256": evaluation.judge_sha256,
         "protocol": evaluation.protocol,
         "seed": run.seed,
-        "config": _config(run),
+        "config": shareable_config(run),
         "exported_by": {
             "python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()}",
             "packages": {name: version for name in PACKAGES if (version := _version(name))},
         },
     }
-
-
-def _config(run: Run) -> dict[str, Any]:
-    """The resolved configuration without secrets and places."""
-    kept = {name: value for name, value in run.config.items() if name != "prompt_secret"}
-    for section, keys in LOCAL.items():
-        if isinstance(kept.get(section), dict):
-            kept[section] = {key: value for key, value in kept[section].items() if key not in keys}
-    if isinstance(kept.get("models"), dict):
-        kept["models"].pop("settings", None)
-    return kept
 
 
 def _version(package: str) -> str:
@@ -196,12 +166,4 @@ def _version(package: str) -> str:
 
 def _json(document: Any) -> str:
     """JSON in ASCII; a number that JSON cannot write (nan, inf) becomes null."""
-    return json.dumps(_finite(document), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+    return json.dumps(finite(document), indent=2, ensure_ascii=True, allow_nan=False) + "\n"

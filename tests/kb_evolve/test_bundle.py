@@ -18,7 +18,7 @@ from export_makers import bundle_of, edit, kb, reseal, searched
 
 from fitness.evaluation import Verdict
 from fitness.replay import Failure, Landscape
-from islands.store import open_store
+from islands.store import Store, open_store
 from kb_evolve.export import sealed
 from kb_evolve.export.opened import read_bundle
 from kb_evolve.export.sealed import BundleError
@@ -84,6 +84,13 @@ def test_what_was_kept_from_models_and_what_names_this_machine_stays_at_home(ori
     assert json.loads((original / "bundle" / "environment.json").read_text())["config"]["judge"]["timeout_s"] == 30.0
 
 
+def ask(store: Store, run_id: str, number: int, text: str) -> None:
+    """A prompt on record."""
+    request = {"number": number, "turn": 0, "operator": "diff", "model": "m", "island": 0, "parent_ids": ()}
+    request |= {"messages": [{"role": "user", "content": text}], "prompt_version": "1", "parameters": {}}
+    store.open_request(run_id, request | {"worst_usd": None})
+
+
 def test_prompts_and_replies_of_the_lineage_come_along_and_what_is_too_long_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,9 +102,7 @@ def test_prompts_and_replies_of_the_lineage_come_along_and_what_is_too_long_is_c
         number = elite.candidate.number
         others = [attempt.number for attempt in store.attempts(run.id) if attempt.number != number]
         for each, text in ((number, "make it fast"), (max(others), "of another branch")):
-            request = {"number": each, "turn": 0, "operator": "diff", "model": "m", "island": 0, "parent_ids": ()}
-            request |= {"messages": [{"role": "user", "content": text}], "prompt_version": "1", "parameters": {}}
-            store.open_request(run.id, request | {"worst_usd": None})
+            ask(store, run.id, each, text)
         reply = {"text": "<<<<<<< SEARCH", "reasoning": "", "finish_reason": "stop", "usage": {}}
         store.add_reply(run.id, number, 0, reply)
     (turn,) = json.loads((bundle_of(tmp_path / "kb.db", tmp_path / "a") / "conversations.json").read_text())
@@ -108,6 +113,22 @@ def test_prompts_and_replies_of_the_lineage_come_along_and_what_is_too_long_is_c
     assert json.loads((folder / "conversations.json").read_text()) == []
     assert json.loads((folder / "bundle.json").read_text())["conversations_left_out"] == 1
     assert "1 prompts and replies" in (folder / "README.md").read_text()
+
+
+def test_prompts_that_are_longer_as_written_than_as_read_still_make_a_bundle_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched(tmp_path / "kb.db", evaluations=4)
+    with open_store(tmp_path / "kb.db") as store:
+        run = store.runs()[0]
+        elite = best_of(store, run.id)
+        assert elite is not None
+        ask(store, run.id, elite.candidate.number, "\u901f" * 20_000)
+    monkeypatch.setattr("kb_evolve.export.bundle.CONVERSATIONS_LIMIT", 40_000)
+    monkeypatch.setattr(sealed, "FILE_LIMIT", 80_000)
+    folder = bundle_of(tmp_path / "kb.db", tmp_path / "bundle")
+    assert json.loads((folder / "bundle.json").read_text())["conversations_left_out"] == 1
+    assert read_bundle(folder).run_id == run.id
 
 
 def test_a_bundle_is_not_written_over_other_files(original: Path) -> None:
