@@ -85,22 +85,42 @@ def import_kernels(
 
     if not path.exists():
         raise ConfigError(f"there is no {path}: name a kernel, a folder of kernels, a bundle or a database")
-    name = f"import-{one_line(path.resolve().stem)}"
-    if is_bundle(path):
-        bundle = read_bundle(path)
-        name, ref = (
-            f"import-{folder_name(bundle.candidate_id)}",
-            ref or _name_of_problem(bundle, options.get("kernelbench")),
-        )
+    name, bundle = f"import-{one_line(path.resolve().stem)}", read_bundle(path) if is_bundle(path) else None
+    if bundle is not None:
+        name = f"import-{folder_name(bundle.candidate_id)}"
+        ref = ref or _name_of_problem(bundle, options.get("kernelbench"))
         for key in ("backend", "precision"):
             options[key] = options.get(key) or getattr(bundle, key)
     if ref is None:
         raise ConfigError(f"which problem are the kernels of {path} for? Name it with --problem REF")
     problem = dataclasses.replace(load(ref, options.get("kernelbench")), seed=None)
     options["run"] = options.get("run") or name
-    found = Search(problem, seeds=(str(path),), only_seeds=True, **search, **options).run()
+    seeds = _taken_before(options["db"], options["run"], path, bundle) or (str(path),)
+    found = Search(problem, seeds=seeds, only_seeds=True, **search, **options).run()
     with open_store(options["db"], read_only=True) as store:
         return found, standing(store, found.run.id)
+
+
+def _taken_before(db: str, name: str, path: Path, bundle: Bundle | None) -> tuple[str, ...]:
+    """What the run of that name was seeded with, where it was this: by the same path, or by a bundle's checksums.
+
+    Such a run goes on as it is, and nothing is judged again; any other content under its name is refused by the search.
+    """
+    from islands.store import open_store
+    from kb_evolve.seeding.seed import ORIGIN
+
+    if not Path(db).is_file():
+        return ()
+    with open_store(db, read_only=True) as store:
+        run = store.find_run(name)
+        if run is None:
+            return ()
+        stored = tuple(run.config.get("run", {}).get("seeds", ()))
+        if [Path(one).expanduser().resolve() for one in stored] == [path.resolve()]:
+            return stored
+        origins = (one.candidate.details.get(ORIGIN, {}) for one in store.stream(run.id))
+        is_known = bundle is not None and any(origin.get("bundle_sha256") == bundle.sha256 for origin in origins)
+        return stored if is_known else ()
 
 
 def _name_of_problem(bundle: Bundle, kernelbench: str | None) -> str:

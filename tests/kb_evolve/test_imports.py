@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -186,6 +187,30 @@ def test_importing_again_judges_nothing_again(exported: Path, tmp_path: Path) ->
     first, _ = take_in(exported / "bundle", tmp_path / "new.db")
     again, _ = take_in(exported / "bundle", tmp_path / "new.db")
     assert (again.run.id, again.evaluations) == (first.run.id, first.evaluations)
+
+
+def test_a_bundle_that_lies_elsewhere_now_is_known_by_its_checksums(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = take_in(exported / "bundle", tmp_path / "new.db")
+    copy = Path(shutil.copytree(exported / "bundle", tmp_path / "copy"))
+    monkeypatch.chdir(exported)
+    for path in (copy, Path("bundle")):
+        again, _ = take_in(path, tmp_path / "new.db")
+        assert (again.run.id, again.evaluations) == (first.run.id, first.evaluations)
+
+
+def test_another_kernel_under_the_same_id_is_not_taken_for_the_first_one(exported: Path, tmp_path: Path) -> None:
+    take_in(exported / "bundle", tmp_path / "new.db")
+    forged = Path(shutil.copytree(exported / "bundle", tmp_path / "forged"))
+    (forged / "elite.py").write_text((forged / "elite.py").read_text() + "# another\n")
+    sha256 = hashlib.sha256((forged / "elite.py").read_bytes()).hexdigest()
+    edit(forged / "evaluations.json", -1, "evaluation", "source_sha256", value=sha256)
+    reseal(forged)
+    with pytest.raises(ConfigError, match="start another run with --run NAME"):
+        take_in(forged, tmp_path / "new.db")
+    outcome, _ = take_in(forged, tmp_path / "new.db", run="another")
+    assert outcome.best is not None and outcome.best.candidate.source_sha256 == sha256
 
 
 def test_a_folder_of_bundles_and_of_kernels_is_taken_in_whole(exported: Path, tmp_path: Path) -> None:
