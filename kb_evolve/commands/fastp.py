@@ -41,8 +41,8 @@ def fastp(
     """Print fast_p: the share of problems with a correct kernel of more than p times the baseline's speed.
 
     A FOLDER is KernelBench's runs/NAME with its eval_results.json, or runs/; it needs a --baseline. A RUN is one of the
-    database; without any, all of them are taken, of several runs on one problem the best one. Their own baseline is
-    eager PyTorch, measured beside the kernel.
+    database (run:NAME where a folder has its name); without any, all of them are taken, of several runs on one problem
+    the best one. Their own baseline is eager PyTorch, measured beside the kernel.
     """
     from kb_evolve.export.fastp import is_kernelbench_baseline, read_kernelbench_baseline
 
@@ -90,6 +90,8 @@ def _of_database(
     from kb_evolve.report.suite import best_entries, entry_of, read_baselines
     from kb_evolve.standing import standing
 
+    if names and not Path(db).exists():
+        raise StoreError(f"there is no folder {names[0]}, and no database {db} that could hold a run of that name")
     documents = read_baselines(files)
     known: dict[str, set[str]] = {}
     for one in documents:

@@ -42,9 +42,10 @@ FILES = """
 CHECK = """
     kb-evolve verify .
 
-judges the kernel again on this machine, in a sandbox, and says whether verdict and speedup agree. Checksums show
-damage, not lies: whoever made this folder could have written them anew. `verify` believes nothing in it; the files are
-read as text and run in the judge's sandbox only. Without kb_evolve, read `elite.py` before you run it.
+judges the kernel again on this machine, in a sandbox, and says whether verdict and speedup agree, differ, or are too
+noisy here to tell. Checksums show damage, not lies: whoever made this folder could have written them anew. `verify`
+believes nothing in it; the files are read as text and run in the judge's sandbox only. Without kb_evolve, read
+`elite.py` before you run it.
 """
 
 

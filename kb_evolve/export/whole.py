@@ -71,8 +71,11 @@ def write_file(path: Path, text: str) -> None:
     path = path.resolve()
     if path.is_dir():
         raise WriteError(f"{path} is a folder, expected the name of a file: name one in it with --out")
-    if is_database(path):
-        raise WriteError(f"{path} is a database, which is not written over: name another file with --out")
+    try:
+        if is_database(path):
+            raise WriteError(f"{path} is a database, which is not written over: name another file with --out")
+    except OSError as error:
+        raise WriteError(f"{path} cannot be written to: {error.strerror}; name another file with --out") from error
     if path.exists() and not path.is_file():
         path.write_bytes(text.encode())
     else:

@@ -180,6 +180,8 @@ def test_a_baseline_of_another_form_is_refused(tmp_path: Path, text: str, said: 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     runs, times = results(tmp_path / "mine", MIXED), baseline(tmp_path / "b.json", FOUR)
     assert "give one with --baseline" in kb("fastp", runs).stderr
+    misspelt = kb("fastp", tmp_path / "mime", "--baseline", times, "--db", tmp_path / "none.db")
+    assert misspelt.exit_code == 2 and f"there is no folder {tmp_path / 'mime'}, and no database" in misspelt.stderr
     assert "cannot be read" in kb("fastp", runs, "--baseline", tmp_path / "none.json").stderr
     (tmp_path / "empty").mkdir()
     assert "holds no eval_results.json" in kb("fastp", tmp_path / "empty", "--baseline", times).stderr

@@ -16,6 +16,7 @@ from export_makers import bundle_of, kb, searched
 
 from kb_evolve.export.opened import read_bundle
 from kb_evolve.export.sealed import BundleError
+from kb_evolve.export.tables import COLUMNS
 from kb_evolve.export.whole import PREFIX, WriteError, staged, write_file, write_whole
 
 SLOW = """
@@ -158,6 +159,23 @@ def test_a_run_without_models_has_no_replies_to_export(database: Path, tmp_path:
     result = kb("export", "night", "--db", database, "--format", "replies", "--out", tmp_path / "out")
     assert result.exit_code == 2 and "nothing to replay" in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_tables_appear_together_and_an_export_that_fails_leaves_the_older_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, out = tmp_path / "kb.db", tmp_path / "tables"
+    arguments = ("db", "export", "--format", "jsonl", "--db", db, "--out", out)
+    searched(db, evaluations=4)
+    assert kb(*arguments).exit_code == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    searched(db, evaluations=6)
+    with monkeypatch.context() as broken:
+        broken.setitem(COLUMNS, "events", {"nothing_of_that_name": "text"})
+        assert kb(*arguments).exit_code == 3
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert kb(*arguments).exit_code == 0
+    assert (out / "candidates.jsonl").read_bytes() != before["candidates.jsonl"]
 
 
 def test_two_databases_give_bundles_beside_each_other(database: Path, tmp_path: Path) -> None:
