@@ -15,9 +15,9 @@ from problems.kernelbench import REFERENCE
 from problems.problem import PRECISIONS, Problem, ProblemError
 
 LIMITS = {"timeout_s": 300.0, "build_timeout_s": 1200.0, "memory_bytes": 64 << 30}
-"""Most that a bundle's own settings may ask for [s, s, B]."""
-TEXT_LIMIT = 300
-"""Longest name or id."""
+"""Most that a bundle's own settings are granted [s, s, B]."""
+TEXT_LIMIT = 4_096
+"""Longest name or id: that of a problem may be a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +141,15 @@ def _claim(document: Any, elite: str, where: Path) -> Evaluation:
 
 
 def _judge(environment: dict[str, Any], where: Path) -> dict[str, Any]:
-    """The judge's settings, as far as they are numbers within LIMITS; the sandbox is the reader's own affair."""
+    """The judge's settings that are numbers, cut to LIMITS; the sandbox is the reader's own affair."""
     stored = _part(_part(environment, "config", where), "judge", where)
     kept: dict[str, Any] = {"allow_fast_math": stored.get("allow_fast_math") is True}
     for name, most in LIMITS.items():
         value = stored.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most:
-            kept[name] = type(most)(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            kept[name] = type(most)(min(value, most))
         elif value is not None:
-            raise BundleError(f"{where}: [judge] {name} must be above 0 and at most {most}, found {_shown(value)}")
+            raise BundleError(f"{where}: [judge] {name} must be a number above 0, found {_shown(value)}")
     return kept
 
 

@@ -39,13 +39,18 @@ def read_seeds(path: Path, problem: Problem) -> Gathered:
         return _gather([(path, {"kind": "file", "path": str(path)})])
     if (checkpoint := _checkpoint(path)) is not None:
         return _openevolve(checkpoint)
-    samples = [entry for entry in _files(path, depth=2) if SAMPLE.fullmatch(entry.name)]
+    unseen: list[str] = []
+    samples = [entry for entry in _files(path, unseen, depth=2) if SAMPLE.fullmatch(entry.name)]
     if samples:
-        return _kernelbench(samples, problem)
-    kernels = [entry for entry in _files(path, depth=0) if entry.suffix == ".py" and entry.name != "__init__.py"]
+        found = _kernelbench(samples, problem)
+        return Gathered(found.seeds, (*found.left_out, *unseen))
+    unseen = []
+    kernels = [entry for entry in _files(path, unseen) if entry.suffix == ".py" and entry.name != "__init__.py"]
     if not kernels:
-        return Gathered((), (f"{path}: there is no .py file in it, and it is no other tool's folder that is known",))
-    return _gather([(entry, {"kind": "file", "path": str(entry)}) for entry in kernels])
+        none = f"{path}: there is no .py file in it, and it is no other tool's folder that is known"
+        return Gathered((), (none, *unseen))
+    found = _gather([(entry, {"kind": "file", "path": str(entry)}) for entry in kernels])
+    return Gathered(found.seeds, (*found.left_out, *unseen))
 
 
 def read_text(path: Path, limit: int) -> str:
@@ -94,14 +99,20 @@ def _gather(found: list[tuple[Path, dict[str, Any]]]) -> Gathered:
     return Gathered(tuple(seeds), tuple(left_out))
 
 
-def _files(folder: Path, depth: int) -> Iterator[Path]:
-    """Files of a folder and of its own folders down to `depth`, by name; links to folders are not followed."""
+def _files(folder: Path, unseen: list[str], depth: int = 0) -> Iterator[Path]:
+    """Files of a folder and of its own folders down to `depth`, by name; links to folders are not followed.
+
+    What lies behind FILES_LIMIT is told in `unseen`.
+    """
     waiting, seen = [(folder, depth)], 0
     while waiting:
         current, left = waiting.pop(0)
         for entry in sorted(current.iterdir()):
             seen += 1
             if seen > FILES_LIMIT:
+                unseen.append(
+                    f"{folder}: it has more than {FILES_LIMIT:,} files, those from {entry} on were not looked at"
+                )
                 return
             if entry.is_dir():
                 if left > 0 and not entry.is_symlink():
@@ -189,7 +200,7 @@ def _openevolve(checkpoint: Path) -> Gathered:
     except (Unreadable, AttributeError):
         best = None
     ranked, left_out, total = [], list[str](), 0
-    for path in _files(checkpoint / "programs", depth=0):
+    for path in _files(checkpoint / "programs", left_out):
         if path.suffix != ".json" or total > TOTAL_LIMIT:
             continue
         try:

@@ -20,7 +20,7 @@ from fitness.evaluation import Verdict
 from fitness.replay import Failure, Landscape
 from islands.store import Store, open_store
 from kb_evolve.export import sealed
-from kb_evolve.export.opened import read_bundle
+from kb_evolve.export.opened import LIMITS, read_bundle
 from kb_evolve.export.sealed import BundleError
 from kb_evolve.standing import best_of
 
@@ -247,7 +247,7 @@ def test_files_that_are_too_large_are_not_read_whole(bundle: Path, monkeypatch: 
         (("bundle.json", "precision"), "fp8", "unknown precision"),
         (("bundle.json", "problem"), None, "must be a JSON object"),
         (("bundle.json", "problem", "sha256"), "0" * 64, "problem.py has sha256"),
-        (("bundle.json", "run", "name"), "x" * 400, "1 to 300 characters"),
+        (("bundle.json", "run", "name"), "x" * 5_000, "1 to 4096 characters"),
         (("evaluations.json", -1, "evaluation", "speedup"), "9", "is not one"),
         (("evaluations.json", -1, "evaluation", "speedup"), -1.0, "is not one"),
         (("evaluations.json", -1, "evaluation", "speedup_ci"), [9.0, 1.0], "does not hold its speedup"),
@@ -255,7 +255,7 @@ def test_files_that_are_too_large_are_not_read_whole(bundle: Path, monkeypatch: 
         (("evaluations.json", -1, "evaluation", "verdict"), "magic", "is not one"),
         (("evaluations.json", -1, "evaluation", "source_sha256"), "0" * 64, "is not what was evaluated"),
         (("evaluations.json", -1, "evaluation", "extra"), 1, "is not one"),
-        (("environment.json", "config", "judge", "timeout_s"), 1e9, "timeout_s must be"),
+        (("environment.json", "config", "judge", "timeout_s"), -1.0, "timeout_s must be"),
         (("environment.json", "config", "judge", "memory_bytes"), "all", "memory_bytes must be"),
         (("environment.json", "config"), [], "config must be a JSON object"),
     ],
@@ -267,6 +267,14 @@ def test_a_forged_bundle_with_fitting_checksums_is_refused_where_its_parts_do_no
     reseal(bundle)
     found = refused(bundle)
     assert said in found and "/bundle/" in found and "\x1b" not in found
+
+
+def test_a_bundle_gets_no_more_time_and_memory_than_is_allowed(bundle: Path) -> None:
+    edit(bundle / "environment.json", "config", "judge", "timeout_s", value=1e300)
+    edit(bundle / "environment.json", "config", "judge", "memory_bytes", value=10**400)
+    reseal(bundle)
+    judge = read_bundle(bundle).judge
+    assert (judge["timeout_s"], judge["memory_bytes"]) == (LIMITS["timeout_s"], LIMITS["memory_bytes"])
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"a": ' + "9" * 5_000 + "}", "[]", '"x"'])

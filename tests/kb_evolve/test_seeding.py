@@ -367,7 +367,9 @@ def test_a_folder_without_end_is_read_up_to_a_limit(tmp_path: Path, toy_problem:
     for number in range(FILES_LIMIT + 5):
         (tmp_path / f"{number:06d}").touch()
     (tmp_path / "zzz.py").write_text("class ModelNew: ...")
-    assert read_seeds(tmp_path, toy_problem).seeds == ()
+    found = read_seeds(tmp_path, toy_problem)
+    assert found.seeds == ()
+    assert f"more than 10,000 files, those from {tmp_path / '010000'} on were not looked at" in found.left_out[-1]
 
 
 def test_the_limits_that_the_page_on_seeds_states_are_those_of_the_program() -> None:
