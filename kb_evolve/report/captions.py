@@ -88,7 +88,7 @@ def _cells(record: Record) -> str:
         return "The map of elites holds the best kernel of each kind; it is empty."
     others = f" They differ in {', '.join(found.other_axes)} too, which is not drawn." if found.other_axes else ""
     return (
-        f"The run ended with {len(record.replayed.cells):,} elites, the best of each kind on each island. A square "
+        f"Elites at the end: {len(record.replayed.cells):,}, the best of each kind on each island. A square "
         f"shows the fastest of those that lie in it, and in brackets how many that are. These are single "
         f"measurements: the highest is often a lucky one, and not the elite of the run.{others}"
     )

@@ -64,7 +64,8 @@ def fast_p(found: Sequence[suite.Entry]) -> Figure:
     axes.axvline(1.0, color=INK, lw=1, ls=(0, (5, 3)), zorder=1)
     _speedups_across(axes, low, high)
     axes.set(ylim=(0, 1.02), ylabel="share of problems")
-    axes.legend(loc="upper right")
+    place: Any = {"loc": "outside lower center", "ncols": 2 if len(curves) > 1 else 1}
+    figure.legend(*axes.get_legend_handles_labels(), **place)
     return figure
 
 

@@ -61,10 +61,11 @@ def lineage(history: series.History) -> dict[str, Any]:
     first, last = steps[0].evaluated, steps[-1].evaluated
     if len(steps) == 1:
         return {"steps": shown, "lineage_sentence": "The first program is the best one."}
-    sentence = f"{len(steps) - 1} steps from generation {first.candidate.generation}; the largest one is opened."
+    count = "1 step" if len(steps) == 2 else f"{len(steps) - 1} steps"
+    sentence = f"{count} from generation {first.candidate.generation}; the largest one is opened."
     if first.evaluation.speedup and last.evaluation.speedup:
         factor = speedup_text(last.evaluation.speedup / first.evaluation.speedup)
-        sentence = f"{len(steps) - 1} steps made the first program {factor} as fast; the largest one is opened."
+        sentence = f"{count} made the first program {factor} as fast; the largest one is opened."
     if len(steps) > len(shown):
         sentence += f" Shown are the first, the last and the largest: {len(shown)} of {len(steps)}."
     return {"steps": shown, "lineage_sentence": sentence}

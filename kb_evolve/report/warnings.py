@@ -42,7 +42,9 @@ def _unfinished(record: Record) -> list[str]:
         )
     waiting = sum(attempt.outcome is None for attempt in record.attempts)
     if waiting:
-        found.append(f"{waiting} asks have no outcome yet: the search is at work, or was ended in the middle of it.")
+        found.append(
+            f"Asks that have no outcome yet: {waiting}. The search is at work, or was ended in the middle of it."
+        )
     return found
 
 

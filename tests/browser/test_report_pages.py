@@ -175,6 +175,7 @@ def test_hostile_text_changes_nothing(page, pages):
         text = page.locator("body").text_content()
         assert "<script>alert(1)</script>" in text and r"\x1b[2J" in text and "{{ 7 * 7 }}" in text
         assert not TURNING.search(page.content())
+        assert ("rationale </pre></style>" in text) == (name == "hostile"), "the elite's own words"
         assert page.requests[-1] == pages[name] and page.locator("main footer").count() == 1
 
 

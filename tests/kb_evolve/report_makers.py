@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fitness.evaluation import Evaluation, Verdict
@@ -103,18 +104,22 @@ def a_record(history: list[Evaluated], run: Run | None = None, every_s: float = 
 
 
 def hostile_record(history: Sequence[Evaluated]) -> Record:
-    """The record with a best and a failed candidate more, and with traps wherever others' text can stand."""
+    """The record with a best and a failed candidate more, and with traps wherever others' text can stand.
+
+    All are of the same hostile device and judge: only then can the best one be the elite.
+    """
+    judged = {"device_name": HOSTILE, "judge_sha256": HOSTILE}
+    history = [replace(each, evaluation=replace(each.evaluation, **judged)) for each in history]
     best = evaluated(
         9,
         3.0,
         parents=(3,),
         text=HOSTILE,
         source=f"# {HOSTILE}\n",
-        device_name=HOSTILE,
         baseline=HOSTILE,
         labels=(HOSTILE,),
         sandbox=HOSTILE,
-        judge_sha256=HOSTILE,
+        **judged,
     )
     failed = evaluated(10, parents=(3,), text=HOSTILE, mutator=HOSTILE, log=HOSTILE)
     usage = {"model": HOSTILE, "cost_usd": HOSTILE}

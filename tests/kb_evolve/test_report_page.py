@@ -165,6 +165,7 @@ def test_hostile_text_is_shown_harmlessly_wherever_it_stands(report):
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert not re.search("[\x00\x07\x1b\u202a-\u202e\u2066-\u2069\u200b]", text)
     shown = "".join(page.text)
+    assert "3.00x over </pre>" in " ".join(shown.split()), "the hostile one is the elite: all of it is shown"
     assert r"\x1b[2J" in shown and r"\u202egnp.exe" in shown and "{{ 7 * 7 }}" in shown
 
 
@@ -189,7 +190,7 @@ def test_a_run_without_a_correct_candidate_gets_a_page_that_says_so(report):
 
 def test_a_record_that_ends_in_the_middle_is_reported_with_a_warning(report):
     text = page_of(report, attempts=[*ATTEMPTS, attempt(7, None)], history=[*HISTORY, HISTORY[0]])
-    assert "1 asks have no outcome yet" in text
+    assert "no outcome yet: 1." in text
     assert "Telling the history again may not give what happened" in text and "2.00x" in text
 
 
