@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,9 @@ from fitness.evaluation import Evaluation, Verdict
 from islands.candidate import Candidate, Digests, Evaluated
 from islands.codec import decode
 from islands.lease import this_place
-from islands.records import TOTALS, attempt_of
+from islands.records import ATTEMPTS_PAGE, TOTALS, attempt_of
 from islands.run import Attempt, Event
-from islands.turns import Turns
+from islands.turns import EMBED, TURNS, Turn, Turns, turn_of
 
 if TYPE_CHECKING:
     from islands.lease import Owner
@@ -46,6 +46,9 @@ FASTEST_FIRST = """
     CROSS JOIN candidates ON candidates.id = tellings.candidate_id
 """
 
+PAGE, TURNS_PAGE = 500, 100
+"""Rows of a stream that are read at once; a turn has a whole prompt."""
+
 STATE = """
     SELECT coalesce((SELECT max(position) + 1 FROM tellings WHERE run_id = :run), 0) AS told,
         coalesce((SELECT max(number) + 1 FROM attempts WHERE run_id = :run), 0) AS asked,
@@ -59,6 +62,15 @@ OPENED = """
     SELECT rowid AS place, run_id, number, island, mutator, parent_ids, opened_at, NULL AS outcome, '' AS reason,
         '' AS rationale, '{}' AS usage, '{}' AS details, NULL AS closed_at
     FROM attempts WHERE +run_id = :run AND rowid > :place ORDER BY rowid
+"""
+
+SAID = f"""
+    {TURNS} WHERE requests.run_id = ? AND operator <> ? AND (requests.number, turn) > (?, ?)
+    ORDER BY requests.number, turn LIMIT ?
+"""
+
+EVENTS_SINCE = """
+    SELECT id, run_id, kind, fields, at FROM events WHERE run_id = ? AND id > ? ORDER BY id LIMIT ?
 """
 
 CLOSED = """
@@ -145,11 +157,32 @@ class Browsing(Turns):
             row |= {"run_id": run_id, "mutator": sys.intern(row["mutator"])}
         return places[-1] if places else place, [attempt_of(row) for row in rows]
 
-    def events_since(self, run_id: str, place: int) -> tuple[int, list[Event]]:
-        """Events with an id above `place`, oldest first, and the id of the last one."""
-        rows = self._rows(
-            "SELECT id, run_id, kind, fields, at FROM events WHERE run_id = ? AND id > ? ORDER BY id", [run_id, place]
-        )
+    def stream_turns(self, run_id: str) -> Iterator[Turn]:
+        """What was said with models, in order, a page in memory at a time: prompts are long."""
+        after = (-1, -1)
+        while rows := self._rows(SAID, [run_id, EMBED, *after, TURNS_PAGE]):
+            yield from (turn_of(row) for row in rows)
+            after = rows[-1]["number"], rows[-1]["turn"]
+
+    def stream_attempts(self, run_id: str) -> Iterator[Attempt]:
+        """All attempts by number, a page in memory at a time."""
+        number = -1
+        while rows := self._rows(ATTEMPTS_PAGE, {"run": run_id, "number": number, "limit": PAGE}):
+            yield from (attempt_of(row) for row in rows)
+            number = rows[-1]["number"]
+
+    def stream_events(self, run_id: str) -> Iterator[Event]:
+        """All events, oldest first, a page in memory at a time."""
+        place = 0
+        while True:
+            place, events = self.events_since(run_id, place, PAGE)
+            if not events:
+                return
+            yield from events
+
+    def events_since(self, run_id: str, place: int, limit: int = -1) -> tuple[int, list[Event]]:
+        """Events with an id above `place`, oldest first, at most `limit`, and the id of the last one."""
+        rows = self._rows(EVENTS_SINCE, [run_id, place, limit])
         ids = [row.pop("id") for row in rows]
         events = [Event(**row | {"fields": decode(row["fields"])}) for row in rows]
         return ids[-1] if ids else place, events

@@ -84,12 +84,16 @@ RUNS = """
     JOIN problems ON problems.sha256 = runs.problem_sha256
 """
 
-ATTEMPTS = """
+_ATTEMPTS = """
     SELECT attempts.run_id, attempts.number, island, coalesce(outcomes.mutator, attempts.mutator) AS mutator,
         parent_ids, opened_at, outcome, coalesce(reason, '') AS reason, coalesce(rationale, '') AS rationale,
         coalesce(usage, '{}') AS usage, coalesce(details, '{}') AS details, closed_at
-    FROM attempts LEFT JOIN outcomes USING (run_id, number) WHERE attempts.run_id = :run ORDER BY number
+    FROM attempts LEFT JOIN outcomes USING (run_id, number) WHERE attempts.run_id = :run
 """
+
+ATTEMPTS = f"{_ATTEMPTS} ORDER BY number"
+
+ATTEMPTS_PAGE = f"{_ATTEMPTS} AND attempts.number > :number ORDER BY number LIMIT :limit"
 
 NEXT_NUMBER = """
     SELECT max(coalesce((SELECT max(number) FROM attempts WHERE run_id = :run), -1),

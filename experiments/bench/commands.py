@@ -1,4 +1,4 @@
-"""What commands that look at a database cost a user: wall time and highest memory, the interpreter's start included.
+"""What commands that look at a database cost a user: time and highest memory, the interpreter's start included.
 
     python -m experiments.bench.commands --out experiments/bench/results/commands.json
 
@@ -89,8 +89,8 @@ def commands(db: Path, size: int, out: Path) -> dict[str, tuple[list[str], int]]
     return found
 
 
-def call(words: list[str]) -> tuple[float, float]:
-    """Seconds and highest resident memory (MB) of a child process. ClickException when it fails."""
+def call(words: list[str]) -> tuple[float, float, float]:
+    """Seconds, CPU seconds and highest resident memory (MB) of a child process. ClickException when it fails."""
     with tempfile.TemporaryFile() as said:
         began = time.perf_counter()
         child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said)
@@ -100,7 +100,7 @@ def call(words: list[str]) -> tuple[float, float]:
         if child.returncode:
             said.seek(0)
             raise click.ClickException(f"{' '.join(words)} failed: {said.read()[-2_000:].decode()}")
-    return took_s, usage.ru_maxrss / 1e3
+    return took_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
 
 
 def measure(db: Path, size: int, only: tuple[str, ...]) -> Iterator[tuple[str, dict[str, float]]]:
@@ -113,12 +113,14 @@ def measure(db: Path, size: int, only: tuple[str, ...]) -> Iterator[tuple[str, d
             for number in range(times):
                 out = Path(folder) / str(number)
                 found.append(call([word.replace(folder, str(out)) for word in words]))
+            walls, cpus, peaks = zip(*found, strict=True)
             yield (
                 name,
                 {
-                    "wall_s": round(statistics.median(took_s for took_s, _ in found), 3),
-                    "first_s": round(found[0][0], 3),
-                    "peak_mb": round(max(peak_mb for _, peak_mb in found), 1),
+                    "wall_s": round(statistics.median(walls), 3),
+                    "cpu_s": round(statistics.median(cpus), 3),
+                    "first_s": round(walls[0], 3),
+                    "peak_mb": round(max(peaks), 1),
                 },
             )
 
@@ -172,7 +174,7 @@ def main(
                 call([sys.executable, "-m", "experiments.bench.commands", "--db", str(path), "--fill", str(size)])
             for name, row in measure(path, size, only):
                 add_row(out, f"commands_{size}", name, row)
-                click.echo(f"{size:>8,}  {name:20} {row['wall_s']:8.3f} s  {row['peak_mb']:8.1f} MB")
+                click.echo(f"{size:>8,}  {name:20}" + "".join(f"  {key} {value:8.3f}" for key, value in row.items()))
             set_fields(out, **{f"db_mb_{size}": round(path.stat().st_size / 1e6, 1)})
     return None
 

@@ -11,6 +11,7 @@ from kb_evolve.commands.shared import db_option, emit_json, json_option
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from islands.candidate import Evaluated
     from islands.run import Run
     from islands.store import Store
 
@@ -145,25 +146,31 @@ def _check_export(runs: tuple[str, ...], form: str, out: str | None, numbers: tu
 def _write_files(
     runs: list[Run], store: Store, form: str, out: str, numbers: tuple[int | None, int | None]
 ) -> list[Path]:
+    from islands.turns import EMBED
     from kb_evolve.export.bundle import export_bundle
     from kb_evolve.export.kernelbench import export_run, export_runs
     from kb_evolve.export.replies import export_replies
-    from kb_evolve.standing import standing
 
     if form == "bundle":
         return export_bundle(store, runs[0], out)
     if form == "replies":
-        return [export_replies(store.turns(runs[0].id), out)]
+        return [export_replies([*store.turns(runs[0].id), *store.turns(runs[0].id, operator=EMBED)], out)]
     if len(runs) > 1:
-        return export_runs([(run, standing(store, run.id)) for run in runs], out)
-    return export_run(runs[0], standing(store, runs[0].id), out, *numbers)
+        return export_runs([(run, _exported(store, run)) for run in runs], out)
+    return export_run(runs[0], _exported(store, runs[0]), out, *numbers)
+
+
+def _exported(store: Store, run: Run) -> list[Evaluated]:
+    """What of a history an export can need: elite and Pareto front; all, but without sources, where none is correct."""
+    from kb_evolve.standing import finalists
+
+    return finalists(store, run.id) or store.summaries(run.id)
 
 
 def _echo_markdown(run: Run, store: Store, out: str | None, as_json: bool) -> None:
     from kb_evolve.export.markdown import export_markdown
-    from kb_evolve.standing import standing
 
-    text = export_markdown(run, standing(store, run.id), out)
+    text = export_markdown(run, _exported(store, run), out)
     if as_json:
         emit_json({"run": run.name, "format": "markdown", "paths": [out] if out else [], "text": text})
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -15,6 +14,8 @@ from islands.database import StoreError
 from islands.run import Run
 from islands.store import Store
 from kb_evolve.config import ConfigError
+from kb_evolve.export.shareable import finite
+from kb_evolve.export.whole import staged
 
 Row = dict[str, Any]
 BATCH = 1000
@@ -57,16 +58,16 @@ def export_tables(store: Store, names: tuple[str, ...], form: str, out: Path) ->
     """Writes each table of the runs named, or of all, into the folder `out`; rows by file.
 
     `candidates` holds those that were told their evaluation, in the order told. A number that JSON cannot write (nan,
-    inf) becomes null in JSON. ConfigError when `form` is parquet and pyarrow is not installed; StoreError for a run
-    that is not there.
+    inf) becomes null in JSON. The files replace older ones when all are written. ConfigError when `form` is parquet
+    and pyarrow is not installed; StoreError for a run that is not there; WriteError where `out` cannot be written.
     """
     write = _parquet_writer() if form == "parquet" else _write_json_lines
     runs = [_found(store, name) for name in names] if names else store.runs()
-    out.mkdir(parents=True, exist_ok=True)
     written = {}
-    for table, columns in COLUMNS.items():
-        path = out / f"{table}.{form}"
-        written[path] = write(path, columns, _rows(store, runs, table))
+    with staged(out) as stage:
+        for table, columns in COLUMNS.items():
+            name = f"{table}.{form}"
+            written[out / name] = write(stage / name, columns, _rows(store, runs, table))
     return written
 
 
@@ -81,39 +82,35 @@ def _found(store: Store, name: str) -> Run:
 def _rows(store: Store, runs: Iterable[Run], table: str) -> Iterator[Row]:
     for run in runs:
         if table == "runs":
-            yield dataclasses.asdict(run)
+            yield _fields(run)
         elif table == "candidates":
-            yield from (_candidate_row(run, entry) for entry in store.history(run.id))
+            yield from (_candidate_row(run, entry) for entry in store.stream(run.id))
         else:
             of_run: dict[str, Callable[[str], Iterable[Any]]] = {
-                "attempts": store.attempts,
-                "turns": store.turns,
-                "events": store.events,
+                "attempts": store.stream_attempts,
+                "turns": store.stream_turns,
+                "events": store.stream_events,
             }
-            yield from ({"run": run.id} | dataclasses.asdict(entry) for entry in of_run[table](run.id))
+            yield from ({"run": run.id} | _fields(entry) for entry in of_run[table](run.id))
 
 
 def _candidate_row(run: Run, entry: Evaluated) -> Row:
-    evaluation = dataclasses.asdict(entry.evaluation) | {"verdict": entry.evaluation.verdict.value}
-    candidate = {name: value for name, value in dataclasses.asdict(entry.candidate).items() if name != "digests"}
-    return {"run": run.id} | evaluation | candidate
+    verdict = {"verdict": entry.evaluation.verdict.value}
+    return {"run": run.id} | _fields(entry.evaluation) | verdict | _fields(entry.candidate)
+
+
+def _fields(value: Any) -> Row:
+    """The fields of a dataclass as they are: `dataclasses.asdict` would copy all that is in them."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def _write_json_lines(path: Path, columns: dict[str, str], rows: Iterable[Row]) -> int:
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
-            file.write(json.dumps(_finite({name: row[name] for name in columns}), allow_nan=False) + "\n")
+            file.write(json.dumps(finite({name: row[name] for name in columns}), allow_nan=False) + "\n")
             count += 1
     return count
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _parquet_writer() -> Callable[[Path, dict[str, str], Iterable[Row]], int]:
@@ -149,4 +146,4 @@ def _parquet_writer() -> Callable[[Path, dict[str, str], Iterable[Row]], int]:
 
 def _flat(row: Row, columns: dict[str, str]) -> Row:
     """The row with its JSON values as text: their shapes differ from row to row."""
-    return {name: json.dumps(_finite(row[name])) if kind == "json" else row[name] for name, kind in columns.items()}
+    return {name: json.dumps(finite(row[name])) if kind == "json" else row[name] for name, kind in columns.items()}

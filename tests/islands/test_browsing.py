@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from fitness.evaluation import PROTOCOL, Evaluation, Verdict
+from islands import browsing
 from islands.browsing import State, Wish
 from islands.candidate import Candidate
 from islands.compaction import compact
@@ -126,6 +127,20 @@ def test_children_paid_work_and_the_last_telling(store, run):
     assert store.last_told_at(run.id) is not None and store.last_told_at("nosuch") is None
 
 
+def test_streams_give_what_the_lists_give_a_page_at_a_time(store, run, make, monkeypatch):
+    for number in (2, 5, 5):
+        store.add_event(run.id, "noted", {"number": number})
+    for number, turn in ((2, 0), (5, 0), (5, 1), (11, 0)):
+        store.open_request(run.id, make.request(number, turn))
+    store.add_reply(run.id, 5, 1, make.reply())
+    monkeypatch.setattr(browsing, "PAGE", 2)
+    monkeypatch.setattr(browsing, "TURNS_PAGE", 2)
+    assert list(store.stream_attempts(run.id)) == store.attempts(run.id)
+    assert list(store.stream_events(run.id)) == store.events(run.id)
+    assert list(store.stream_turns(run.id)) == store.turns(run.id) and len(store.turns(run.id)) == 4
+    assert store.events_since(run.id, 0, 2)[1] == store.events(run.id)[:2]
+
+
 def test_a_run_is_running_while_its_owner_lives(store, run):
     assert not store.is_running(run.id)
     store.take_lease(run.id, this_process())
@@ -135,21 +150,38 @@ def test_a_run_is_running_while_its_owner_lives(store, run):
 
 
 def test_the_first_page_of_a_run_reads_no_more_rows_however_long_the_run_is(store, run):
-    """Steps of SQLite's machine for one page, early and late in a run ten times as long: no history is walked."""
+    """Early and late in a run ten times as long: no history is walked."""
 
     def steps(skip):
-        count = [0]
-
-        def tick():
-            count[0] += 1
-
-        store._db.conn.set_progress_handler(tick, 10)
-        store.browse(run.id, Wish(), skip, 5)
-        store._db.conn.set_progress_handler(None, 0)
-        return count[0]
+        return steps_of(store, lambda: store.browse(run.id, Wish(), skip, 5))
 
     short = steps(0)
     with store.transaction():
         for number in range(12, 120):
             tell(store, run, number, 1.5, log="")
     assert steps(0) < 1.5 * short and steps(100) < 1.5 * short
+
+
+def test_the_turns_of_one_attempt_take_no_more_steps_however_many_others_were_asked(store, run, make):
+    def steps():
+        return steps_of(store, lambda: store.turns(run.id, 11))
+
+    store.open_request(run.id, make.request(11))
+    short = steps()
+    for number in range(11):
+        for turn in range(20):
+            store.open_request(run.id, make.request(number, turn))
+    assert len(store.turns(run.id, 11)) == 1 and steps() < 1.5 * short
+
+
+def steps_of(store, ask):
+    """Tens of steps of SQLite's machine that an answer takes."""
+    count = [0]
+
+    def tick():
+        count[0] += 1
+
+    store._db.conn.set_progress_handler(tick, 10)
+    ask()
+    store._db.conn.set_progress_handler(None, 0)
+    return count[0]
