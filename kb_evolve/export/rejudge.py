@@ -6,12 +6,14 @@ import dataclasses
 import enum
 import math
 import os
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 from fitness.evaluation import Evaluation, Job, Verdict
-from islands.elite import TWO_SIDED_95, error_of, gain_over, pooled
+from islands.elite import TWO_SIDED_95, error_of, fitness, gain_over, pooled
 from kb_evolve.annotate import annotate
 from kb_evolve.config import Config, resolve
 from kb_evolve.export.opened import Bundle, known_problem
@@ -28,7 +30,7 @@ OWN_LOAD = 2
 """What judging itself adds to the load average."""
 TRIES = 3
 """Judgements at most, while there is no verdict."""
-JUDGEMENTS = 3
+JUDGEMENTS = 5
 """Judgements at most that count together, while verdicts agree and speedups do not."""
 TOLERANCE = 0.05
 """Share by which true speedups of one kernel may differ from one sitting to the next: memory lies elsewhere, clocks and
@@ -37,6 +39,8 @@ WIDEST = 0.25
 """Half-width of the ratio's 95% interval above which a meeting of intervals says nothing: all would agree."""
 TWO_SIDED_99 = 2.575829
 """Quantile of the normal distribution: who says that a claim does not hold should be surer than 95%."""
+STUDENT_99 = (63.657, 9.925, 5.841, 4.604)
+"""The same quantile of Student's t with 1, 2, ... degrees of freedom."""
 
 
 class Word(enum.StrEnum):
@@ -105,10 +109,10 @@ def rejudge(bundle: Bundle, bench: Bench, config: Config, kernelbench: str | Non
     is_only_built = job.backend == "cuda" and job.device == "cpu"
     before = _load()
     try:
-        here = _settled(bundle.claim, bench, job, 1 if is_only_built else TRIES)
+        here, logs = _settled(bundle.claim, bench, job, 1 if is_only_built else TRIES)
     except ProblemError as error:
         raise BundleError(f"the problem of {bundle.path} cannot be judged: {error}") from error
-    word, reason = compare(bundle.claim, here)
+    word, reason = compare(bundle.claim, here, logs)
     busy = _busy(max(before, _load())) if bundle.backend == "cpp" else ""
     notes = [*_notes(bundle, here, kernelbench), busy]
     if busy and word is Word.DIFFERS and (here.is_correct or here.verdict in OF_THE_MACHINE):
@@ -116,8 +120,8 @@ def rejudge(bundle: Bundle, bench: Bench, config: Config, kernelbench: str | Non
     return Answer(word, reason, tuple(note for note in notes if note), here)
 
 
-def _settled(claim: Evaluation, bench: Bench, job: Job, tries: int) -> Evaluation:
-    """Judgements until they agree with the claim, or surely do not; those of correct kernels are pooled.
+def _settled(claim: Evaluation, bench: Bench, job: Job, tries: int) -> tuple[Evaluation, list[float]]:
+    """Judgements until they agree with the claim, or surely do not, those of correct kernels pooled; their fitnesses.
 
     One judgement alone never says that a correct kernel's speedup differs: without a second there is no verdict.
     """
@@ -126,17 +130,18 @@ def _settled(claim: Evaluation, bench: Bench, job: Job, tries: int) -> Evaluatio
         here = _judge(bench, job, tries)
     measured = [here]
     while here.is_correct and len(measured) < JUDGEMENTS:
-        word, _ = compare(claim, here)
+        word, _ = compare(claim, here, list(map(fitness, measured)))
         if word is Word.AGREES or (word is Word.DIFFERS and len(measured) > 1):
             break
         if word is Word.TOO_NOISY and math.expm1(TWO_SIDED_95 * error_of(claim)) > WIDEST:
             break  # no judgement here makes the claim more precise
         again = _judge(bench, job, tries)
         if again.verdict is Verdict.NO_VERDICT:
-            return here if len(measured) > 1 else again
+            here = here if len(measured) > 1 else again
+            break
         measured.append(again)
         here = pooled(measured) if again.is_correct else again
-    return here
+    return here, [fitness(one) for one in measured]
 
 
 def _judge(bench: Bench, job: Job, tries: int) -> Evaluation:
@@ -148,8 +153,11 @@ def _judge(bench: Bench, job: Job, tries: int) -> Evaluation:
     return here
 
 
-def compare(claim: Evaluation, here: Evaluation) -> tuple[Word, str]:
-    """Whether two judgements of one correct kernel agree, and a sentence that says in what."""
+def compare(claim: Evaluation, here: Evaluation, logs: Sequence[float] = ()) -> tuple[Word, str]:
+    """Whether two judgements of one correct kernel agree, and a sentence that says in what.
+
+    `logs` are the logarithms of the speedups of the judgements that were pooled in `here`.
+    """
     if here.verdict is Verdict.NO_VERDICT:
         return Word.NO_ANSWER, f"there is no verdict here: {here.reason}"
     if here.verdict not in RIGHT:
@@ -165,20 +173,21 @@ def compare(claim: Evaluation, here: Evaluation) -> tuple[Word, str]:
         if there != ours:
             names = f"{there or 'unnamed'} there, {ours or 'unnamed'} here"
             return Word.AGREES, f"the verdict agrees; speedups of different {what} are not compared: {figures}, {names}"
-    return _compare_speedups(claim, here, figures)
+    return _compare_speedups(claim, here, logs, figures)
 
 
-def _compare_speedups(claim: Evaluation, here: Evaluation, figures: str) -> tuple[Word, str]:
+def _compare_speedups(claim: Evaluation, here: Evaluation, logs: Sequence[float], figures: str) -> tuple[Word, str]:
     """Of one device, by the ratio of the two speedups, whose error is the joint one of both (independent rounds).
 
     They agree where the ratio's 95% interval meets 1 give or take TOLERANCE, and is no wider than WIDEST; they differ
-    where its 99% interval lies beyond. Between the two nothing can be said.
+    where its 99% interval lies beyond, and also that in which one more judgement like those here would lie (the claim
+    may be of one sitting, whose interval knows nothing of others). Between the two nothing can be said.
     """
     gain = gain_over(here, claim)
     ratio, apart = math.exp(gain.log_gain), abs(gain.log_gain) - math.log1p(TOLERANCE)
     width = math.expm1(TWO_SIDED_95 * gain.error)
     shown = f"{figures}, {abs(ratio - 1):.1%} {'faster' if ratio > 1 else 'slower'} than claimed"
-    if apart > TWO_SIDED_99 * gain.error:
+    if apart > max(TWO_SIDED_99 * gain.error, _one_more(logs)):
         return Word.DIFFERS, f"the verdict agrees, the speedup does not: {shown}"
     if width > WIDEST:
         whose = "the claim's" if error_of(claim) > error_of(here) else "this machine's"
@@ -189,6 +198,12 @@ def _compare_speedups(claim: Evaluation, here: Evaluation, figures: str) -> tupl
     if apart > TWO_SIDED_95 * gain.error:
         return Word.TOO_NOISY, f"the verdict agrees, the speedups are neither surely alike nor surely apart: {shown}"
     return Word.AGREES, f"verdict and speedup agree: {figures}"
+
+
+def _one_more(logs: Sequence[float]) -> float:
+    """Half-width of the 99% prediction interval for one more value like these, t s sqrt(1 + 1/n); 0 of fewer than 2."""
+    count = len(logs)
+    return STUDENT_99[count - 2] * statistics.stdev(logs) * math.sqrt(1 + 1 / count) if count > 1 else 0.0
 
 
 def _notes(bundle: Bundle, here: Evaluation, kernelbench: str | None) -> list[str]:

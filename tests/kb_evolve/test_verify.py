@@ -86,7 +86,7 @@ def test_a_boast_is_told_with_both_figures(bundle: Path) -> None:
     ("factors", "word"),
     [
         ((3.0, 3.0), Word.DIFFERS),
-        ((3.0, 1.0, 1.0), Word.TOO_NOISY),
+        ((3.0, 1.0, 1.0, 1.0, 1.0), Word.TOO_NOISY),
         ((1.0,), Word.AGREES),
         ((1.12, 0.98), Word.AGREES),
     ],
@@ -245,6 +245,39 @@ def test_what_was_verified_and_not_timed_agrees_in_the_verdict() -> None:
     here = dataclasses.replace(evaluation(1.0, 0.9, 1.1), verdict=Verdict.VERIFIED, **times)
     word, reason = compare(evaluation(2.0, 1.9, 2.1), here)
     assert word is Word.AGREES and "the verdict agrees" in reason
+
+
+class Sittings:
+    """A workbench whose judgements of one kernel of 2x scatter more from one to the next than each of them knows."""
+
+    def __init__(self, scatter: float, seed: int) -> None:
+        self.scatter, self.noise = scatter, random.Random(seed)
+
+    def evaluate(self, job: Job | None = None, truth: float = 2.0) -> Evaluation:
+        speedup = truth * math.exp(self.noise.gauss(0.0, math.hypot(self.scatter, 0.01)))
+        return evaluation(speedup, speedup * math.exp(-0.0196), speedup * math.exp(0.0196))
+
+
+@pytest.mark.parametrize(
+    ("scatter", "truth", "wrong", "most"),
+    [
+        (0.02, 2.0, Word.DIFFERS, 1),
+        (0.08, 2.0, Word.DIFFERS, 4),
+        (0.02, 3.0, Word.AGREES, 0),
+        (0.08, 3.0, Word.AGREES, 4),
+    ],
+)
+def test_sittings_that_scatter_more_than_their_intervals_say_are_no_difference(
+    bundle: Path, scatter: float, truth: float, wrong: Word, most: int
+) -> None:
+    opened, bench, words = read_bundle(bundle), Sittings(scatter, seed=5), Counter[Word]()
+    config = settle(config_of(opened, device=None, arch=None, sandbox=None))
+    for _ in range(100):
+        claimed = dataclasses.replace(opened, claim=bench.evaluate(truth=truth))
+        words[rejudge(claimed, bench, config).word] += 1  # type: ignore[arg-type]
+    assert words[wrong] <= most, words
+    if scatter < 0.05:
+        assert words[Word.AGREES if truth == 2.0 else Word.DIFFERS] >= 95, words
 
 
 class Failing:
