@@ -57,7 +57,7 @@ def pareto(title: str, history: series.History) -> Figure:
         c=[_error_colour(each) for each in drawn],
         cmap="viridis",
         s=26,
-        lw=0.5,
+        lw=0.8,
         edgecolors=RIM,
         alpha=0.85,
     )
