@@ -281,8 +281,9 @@ def _samples_of_ours(folder: Path, run: Run | None = None) -> list[str]:
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         return []
+    record = folder / PROVENANCE
     try:
-        found = json.loads((folder / PROVENANCE).read_bytes())
+        found = json.loads(record.read_bytes() if record.is_file() else b"")
         is_of = found["run"]["id"] == run.id if run else "runs" in found
         is_ours = is_of and found["generator"] == GENERATOR
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -1,6 +1,7 @@
 """An export in KernelBench's layout over what is there already, and what must not leave the house with it."""
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,14 @@ def test_what_kernelbench_itself_wrote_is_not_written_over(tmp_path, provenance)
     with pytest.raises(ExportError, match="name another folder"):
         export_run(RUN, HISTORY, tmp_path)
     assert {path.read_text() for path in folder.iterdir()} - {provenance} == {"theirs"}
+
+
+def test_a_pipe_in_the_records_place_does_not_hang(tmp_path):
+    folder = tmp_path / "runs" / "twice_run_1"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "provenance.json")
+    with pytest.raises(ExportError, match="no earlier export"):
+        export_run(RUN, HISTORY, tmp_path)
 
 
 def test_several_runs_replace_only_several_runs(tmp_path):
