@@ -171,14 +171,14 @@ class Tools:
         """Show one candidate: its figures, source and lineage."""
         with self._plainly(), open_store(self._db, read_only=True) as store:
             run = store.find_run(id)
-            best = standing.best_of(store, run.id) if run else None
-            candidate = best.candidate if best else store.find_candidate(id)
+            line = standing.line_of(store, run.id) if run else []
+            candidate = line[-1].candidate if line else store.find_candidate(id)
             if candidate is None:
                 raise StoreError(
                     f"{self._db} holds no candidate and no run with a correct kernel named {id!r}: see `top`"
                 )
             run_id = candidate.id.rpartition("-")[0]
-            line = standing.line_of(store, run_id, candidate.id)
+            line = line or standing.line_of(store, run_id, candidate.id)
             evaluated = line[-1] if line and line[-1].candidate.id == candidate.id else None
             known = dataclasses.asdict(dataclasses.replace(candidate, digests=None)) | {
                 "run": run_name(store, candidate.id)

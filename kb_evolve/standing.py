@@ -51,10 +51,13 @@ def finalists(store: Store, run_id: str) -> list[Evaluated]:
     return [told[one] for one in ids]
 
 
-def line_of(store: Store, run_id: str, candidate_id: str) -> list[Evaluated]:
-    """A candidate's told ancestors through first parents, oldest first, itself last, with what counts of them now."""
+def line_of(store: Store, run_id: str, candidate_id: str | None = None) -> list[Evaluated]:
+    """A candidate's told ancestors through first parents, oldest first, itself last, with what counts of them now.
+
+    Of the elite where none is named: empty while no candidate is correct.
+    """
     known = record(store, run_id)
-    return [known.of(one) for one in lineage(store, candidate_id)]
+    return [known.of(one) for one in lineage(store, known.elite_id if candidate_id is None else candidate_id)]
 
 
 def is_elite(evaluated: Evaluated) -> bool:

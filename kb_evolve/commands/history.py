@@ -189,18 +189,19 @@ def show(id: str, db: str, part: str | None, as_json: bool) -> None:
     """
     from islands.queries import times_of
     from islands.store import StoreError, open_store
-    from kb_evolve.standing import best_of, line_of
+    from kb_evolve.standing import line_of
 
     with open_store(db, read_only=True) as store:
         run = store.find_run(id)
-        best = best_of(store, run.id) if run else None
-        candidate = best.candidate if best else store.find_candidate(id)
+        line = line_of(store, run.id) if run else []
+        candidate = line[-1].candidate if line else store.find_candidate(id)
         if candidate is None:
             raise StoreError(
                 f"{db} holds no candidate and no run with a correct kernel named {id!r}: see `kb-evolve top`"
             )
-        run = run or store.find_run(candidate.id.rpartition("-")[0])
-        line = line_of(store, run.id, candidate.id) if run else []
+        run = run if line else store.find_run(candidate.id.rpartition("-")[0])
+        if run and not line and (as_json or part not in ("source", "prompt")):
+            line = line_of(store, run.id, candidate.id)
         told = line[-1] if line and line[-1].candidate.id == candidate.id else None
         turns = store.turns(run.id, candidate.number) if run and part == "prompt" else []
         found = Shown(candidate, told, tuple(line), run.name if run else "", times_of(store, candidate.id))

@@ -169,8 +169,10 @@ def _exported(store: Store, run: Run) -> list[Evaluated]:
 
 def _echo_markdown(run: Run, store: Store, out: str | None, as_json: bool) -> None:
     from kb_evolve.export.markdown import export_markdown
+    from kb_evolve.standing import best_of
 
-    text = export_markdown(run, _exported(store, run), out)
+    elite = best_of(store, run.id)
+    text = export_markdown(run, [elite] if elite else store.summaries(run.id), out)
     if as_json:
         emit_json({"run": run.name, "format": "markdown", "paths": [out] if out else [], "text": text})
     else:

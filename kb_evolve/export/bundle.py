@@ -20,7 +20,7 @@ from kb_evolve.export.kernelbench import ExportError, no_elite
 from kb_evolve.export.markdown import bundle_readme
 from kb_evolve.export.sealed import seal
 from kb_evolve.export.shareable import finite, shareable_config
-from kb_evolve.standing import best_of, line_of
+from kb_evolve.standing import line_of
 
 FORMAT = "kb_evolve bundle"
 VERSION = 1
@@ -39,10 +39,9 @@ def export_bundle(store: Store, run: Run, out_dir: str | Path) -> list[Path]:
 
     ExportError when the run has no correct candidate; BundleError when the folder is not empty.
     """
-    elite = best_of(store, run.id)
-    if elite is None:
+    line = line_of(store, run.id)
+    if not line:
         raise ExportError(no_elite(run, store.summaries(run.id)))
-    line = line_of(store, run.id, elite.candidate.id)
     turns, left_out = _turns(store, run, line)
     return seal(Path(out_dir), contents(run, line, turns, store.events(run.id), left_out))
 

@@ -81,6 +81,21 @@ def test_the_mcp_server_shows_and_lists_without_a_whole_history(night: Path) -> 
     assert len(shown["lineage"]) > 1 and shown["lineage"][0]["generation"] == 0
 
 
+def test_one_text_of_a_candidate_is_shown_without_asking_who_is_best(
+    night: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the speedups of the run were read")
+
+    with open_store(night, read_only=True) as store:
+        best = best_of(store, store.runs()[0].id)
+    assert best is not None
+    monkeypatch.setattr("kb_evolve.standing.record", refuse)
+    assert kb("show", best.candidate.id, "--source", "--db", night).stdout == best.candidate.source
+    assert kb("show", best.candidate.id, "--prompt", "--db", night).exit_code == 0
+    assert kb("show", best.candidate.id, "--source", "--json", "--db", night).exit_code != 0, "JSON has the lineage"
+
+
 def test_the_finalists_give_an_export_the_samples_of_the_whole_history(night: Path) -> None:
     with open_store(night, read_only=True) as store:
         run = store.runs()[0]
