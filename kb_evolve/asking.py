@@ -72,22 +72,26 @@ class Asking:
             else:
                 self.store.close_attempt(self.run.id, attempt.number, "lost", reason="the process ended during it")
 
-    def ask(self) -> None:
-        """The next ticket, on its way to a mutator."""
+    def ask(self) -> bool:
+        """The next ticket, on its way to a mutator. False where the last that may be asked was paid out just now."""
         ticket = self.parts.population.ask(self.next_number)
         if self.parts.insights is not None:
             self.parts.insights.hold(ticket)
         mutators = self.payable(self.parts.chooser.order(ticket)) or self.payable(self.parts.chooser.mutators)
-        self._open(mutators, ticket, (ticket.parent.candidate.id,))
+        return self._open(mutators, ticket, (ticket.parent.candidate.id,))
 
-    def _open(self, mutators: Sequence[Mutator], ticket: Ticket, parent_ids: tuple[str, ...]) -> None:
+    def _open(self, mutators: Sequence[Mutator], ticket: Ticket, parent_ids: tuple[str, ...]) -> bool:
+        if not mutators:
+            return False
         self.store.open_attempt(self.run.id, ticket.number, ticket.island, mutators[0].name, parent_ids)
         self.next_number += 1
         self.parts.budget.attempts += 1
         self._think(mutators, ticket)
+        return True
 
-    def ask_first(self) -> None:
-        """A ticket for a first kernel, while none is correct: from the problem alone, or repairing one that failed."""
+    def ask_first(self) -> bool:
+        """A ticket for a first kernel, while none is correct: from the problem alone, or repairing one that failed.
+        False as for `ask`."""
         number = self.next_number
         ticket = self.parts.population.ask(number) if self.parts.population.ready(number) else None
         repairers = [one for one in self.parts.chooser.mutators if ticket is not None and fixes(one, ticket)]
@@ -95,7 +99,7 @@ class Asking:
             ticket, repairers = rethink.first_ticket(number, self.parts.config, self.run, self.parts.problem), []
         mutators = self.payable(repairers or self.parts.seeders)
         parent_ids = (ticket.parent.candidate.id,) if repairers else ()
-        self._open([mutators[number % len(mutators)]], ticket, parent_ids)
+        return self._open(mutators and [mutators[number % len(mutators)]], ticket, parent_ids)
 
     def payable(self, mutators: Sequence[Mutator]) -> list[Mutator]:
         """Without those that ask models, once these have cost what they may."""

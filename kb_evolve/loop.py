@@ -81,8 +81,9 @@ class Parts:
     seeders: tuple[Mutator, ...] = ()
     """What makes first kernels where none is given."""
     insights: Insights | None = None
-    embeddings: Embeddings | None = None
     """Lessons for models; None where none is asked."""
+    embeddings: Embeddings | None = None
+    """What tells whether two programs mean the same; None where no model for it is named."""
     paid_out: Callable[[], str] = str
     """Why models may be asked no more, in words; empty while they may."""
     usd: Callable[[], float | None] = lambda: None
@@ -184,10 +185,9 @@ class Loop:
         if self.population.best() is None:
             window = min(window, max(2, self.config.population.islands))  # what failed is to be repaired
         while not self.parts.stop.requested and self._in_flight() < window and self._may_ask():
-            if self.population.best() is None:
-                self.asking.ask_first()
-            else:
-                self.asking.ask()
+            ask = self.asking.ask_first if self.population.best() is None else self.asking.ask
+            if not ask():
+                return
 
     def _may_ask(self) -> bool:
         patience = BUSY_PATIENCE if self._in_flight() else self.config.run.patience_attempts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import logging
 import math
@@ -186,6 +187,18 @@ def test_in_order_a_run_is_the_same_however_many_think_and_however_slow_the_mode
     first, *others = stories
     for part, same in enumerate(zip(*others, strict=True)):
         assert all(one == first[part] for one in same), f"part {part} differs"
+
+
+@pytest.mark.parametrize("last", [2, 3, 4, 5, 9])
+def test_a_cap_that_is_reached_between_the_question_and_the_ticket_ends_the_run(
+    tmp_path: Path, toy_problem: Problem, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    looks = itertools.count(1)
+    monkeypatch.setattr(Models, "paid_out", lambda self: "paid out" if next(looks) > last else "")
+    db = tmp_path / "kb.db"
+    with OpenAIServer(Writer(db, {"right": 1})) as server:
+        outcome = search(toy_problem, db, server, attempts=40)
+    assert (outcome.stop, outcome.reason) == ("budget", "paid out") and next(looks) > last
 
 
 EMBEDDER = "openai/words"
