@@ -32,7 +32,9 @@ MOST_TAKEN_OFF = 0.14
 below 5% by this: a window costs 0.87 ms around its calls, so where all of it is taken off (from 6.2 ms on) the calls
 took 5.3 ms or more."""
 FOREIGN_LOAD = 0.15
-"""A round is dropped when the reference stood in the run queue for this share of its window."""
+"""A round is dropped when the reference stood in the run queue for this share of its window: not for the candidate's
+waiting, which its own threads can cause, and so drop what is slow. In differences of single calls either side's waiting
+counts, since rounds in which only the reference had peace make every candidate slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,48 +126,82 @@ def paired(
     `candidate()` gives a new process: a process must see each input at most once, or it could remember. Both sides get
     new processes after so many rounds as the session says, since a process is fast or slow by where its memory happens
     to lie, which no number of rounds in it shows. Rounds before the first whose time counts do without a reference that
-    is warm already, and nothing is compared. Raises CandidateFailed at the first wrong output of any other.
+    is warm already, and are then not compared. Raises CandidateFailed at the first wrong output of any other.
     """
     feed = session.feed(is_copied, plan.calls, fresh=plan.fresh)
     warm = min(session.warm_rounds, feed.rounds - 1)
     rounds, order = Rounds(), random.SystemRandom()
-    fixed_ms = session.fixed_ms if plan.calls > 1 else bench.fixed_ms
-    runner, reference = candidate(), session.timed_reference(is_copied)
+    series = _Series(bench, session, is_copied, plan, rounds, order, candidate(), session.timed_reference(is_copied))
     started = time.monotonic()
     bench.quiet(True)
     try:
         while True:
             kept_before = rounds.kept
             for index, (batch, is_timed) in enumerate(feed.batches(order)):
-                is_warming = index < warm
-                spared = Spared.ALWAYS if is_warming and reference.is_warm(len(batch)) else Spared.NEVER
-                if not is_warming and not is_timed:
-                    spared = Spared.AFTERWARDS
-                theirs, ours = _round(bench, [runner, reference], batch, order, spared, is_paced=plan.is_paced)
-                if plan.is_checked and not (is_warming and ours is None):
-                    session.compare(theirs, ours, batch, is_copied)
-                    rounds.draws += len(batch)
-                if is_warming and not plan.is_paced and feed.adapt(theirs.window_ms, is_last=index + 1 == warm):
-                    warm = index + 2
-                if is_warming or not is_timed or ours is None:
+                if index < warm:
+                    window_ms = series.warm_up(batch)
+                    is_new = rounds.kept == 0 and not plan.is_paced
+                    if is_new and feed.adapt(window_ms, is_last=index + 1 == warm):
+                        warm = index + 2
                     continue
-                most_tail_ms = reference.usual_tail_ms(len(batch))
-                _keep(rounds, theirs, ours, len(batch), bench, plan, fixed_ms, most_tail_ms)
+                if not is_timed:
+                    series.surprise(batch)
+                    continue
+                series.timed(batch)
                 if _enough(rounds, plan, session, time.monotonic() - started):
                     if plan.is_checked and plan.has_exam:
                         for last in feed.exam():
-                            theirs, ours = _round(bench, [runner, reference], last, order, Spared.AFTERWARDS)
-                            session.compare(theirs, ours, last, is_copied)
-                            rounds.draws += len(last)
+                            series.surprise(last)
                     return rounds
                 if not plan.keep_process and rounds.kept - kept_before >= session.rounds_per_process:
                     break
             if not plan.keep_process:
-                session.give_back(reference)
-                runner, reference = candidate(), session.timed_reference(is_copied)
+                session.give_back(series.reference)
+                series.runner, series.reference = candidate(), session.timed_reference(is_copied)
+                warm = min(session.warm_again, feed.rounds - 1)
     finally:
         bench.quiet(False)
-        session.give_back(reference)
+        session.give_back(series.reference)
+
+
+@dataclass(slots=True)
+class _Series:
+    """The rounds of one candidate, one by one."""
+
+    bench: Bench
+    session: Session | GpuSession
+    is_copied: bool
+    plan: Plan
+    rounds: Rounds
+    order: random.Random
+    runner: Runner | GpuRunner
+    reference: Runner | GpuRunner
+
+    def warm_up(self, batch: Sequence[Draw]) -> float:
+        """A round whose time does not count; the candidate's window [ms]."""
+        return self._play(batch, Spared.ALWAYS if self.reference.is_warm(len(batch)) else Spared.NEVER)[0].window_ms
+
+    def surprise(self, batch: Sequence[Draw]) -> None:
+        """A round of a family that is not timed."""
+        self._play(batch, Spared.AFTERWARDS)
+
+    def timed(self, batch: Sequence[Draw]) -> None:
+        """A round whose time counts, unless it was disturbed."""
+        theirs, ours = self._play(batch, Spared.NEVER)
+        assert ours is not None
+        fixed_ms = self.session.fixed_ms if self.plan.calls > 1 else self.bench.fixed_ms
+        tail_ms = min(theirs.tail_ms, self.reference.usual_tail_ms(len(batch)))
+        around_ms = fixed_ms + tail_ms, fixed_ms + ours.tail_ms
+        _keep(self.rounds, theirs, ours, len(batch), self.bench, self.plan, around_ms)
+
+    def _play(self, batch: Sequence[Draw], spared: Spared) -> tuple[Call, Call | None]:
+        """The calls, compared unless the reference was spared for good."""
+        sides = [self.runner, self.reference]
+        theirs, ours = _round(self.bench, sides, batch, self.order, spared, is_paced=self.plan.is_paced)
+        if self.plan.is_checked and spared is not Spared.ALWAYS:
+            self.session.compare(theirs, ours, batch, self.is_copied)
+            self.rounds.draws += len(batch)
+        return theirs, ours
 
 
 def _round(
@@ -200,23 +236,17 @@ def _round(
 
 
 def _keep(
-    rounds: Rounds,
-    theirs: Call,
-    ours: Call,
-    count: int,
-    bench: Bench,
-    plan: Plan,
-    fixed_ms: float,
-    most_tail_ms: float,
+    rounds: Rounds, theirs: Call, ours: Call, count: int, bench: Bench, plan: Plan, taken_off_ms: tuple[float, float]
 ) -> None:
+    """`taken_off_ms`: what the two windows held beside the work."""
     rounds.calls = count
-    reason = "other load on the machine" if ours.waited_share > FOREIGN_LOAD else bench.disturbed()
+    waited = max(theirs.waited_share, ours.waited_share) if plan.is_whole else ours.waited_share
+    reason = "other load on the machine" if waited > FOREIGN_LOAD else bench.disturbed()
     if reason:
         rounds.disturbances[reason] += 1
         return
-    tail_ms = min(theirs.tail_ms, most_tail_ms)
-    for times, call, tail in ((rounds.kernel_ms, theirs, tail_ms), (rounds.reference_ms, ours, ours.tail_ms)):
-        times.append((call.window_ms if plan.is_whole else _share(call.window_ms, fixed_ms + tail)) / count)
+    for times, call, off_ms in zip((rounds.kernel_ms, rounds.reference_ms), (theirs, ours), taken_off_ms, strict=True):
+        times.append((call.window_ms if plan.is_whole else _share(call.window_ms, off_ms)) / count)
     rounds.reveals_ms.append(theirs.reveal_ms - ours.reveal_ms)
 
 

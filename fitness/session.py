@@ -66,7 +66,9 @@ class Session:
     fixed_ms = 0.0
     """What a window of many calls costs around them: nothing that could be told from them."""
     warm_rounds = 6
-    """Untimed rounds of every new process: heap, page tables and thread pools fill up in them."""
+    """Untimed rounds of a new process: heap, page tables and thread pools fill up in them."""
+    warm_again = warm_rounds
+    """The same of a candidate's later processes."""
 
     def __init__(self, zygote: Zygote, job: Job, *, fenced: bool) -> None:
         """Loads the problem, draws the first checks and times the reference roughly: seconds.

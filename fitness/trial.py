@@ -29,6 +29,8 @@ T2_TOLERANCE = 1.03
 session's slack: unless the 95% interval of its median lies above."""
 RELOAD_S = 0.5
 """On a GPU a candidate that takes longer to load is timed in one process."""
+FEWEST_SINGLES = 6
+"""Of fewer rounds nothing can be said with 95%."""
 SINGLE_TRIES = 3
 """In so many processes: now and then all calls of one are slow, by the CPU or the memory that it happened to get."""
 
@@ -135,7 +137,10 @@ class Trial:
         result = timing.summarise(rounds.kernel_ms, rounds.reference_ms)
         tier, note = "T2", ""
         if self._session.calls > 1:
-            result, tier, note = self._certified(result)
+            certified = self._certified(result)
+            if certified is None:
+                return {"verdict": Verdict.NO_VERDICT, "reason": "its single calls were disturbed by other load"}
+            result, tier, note = certified
         low, high = result.speedup_ci
         reason = (
             f"correct on {self.draws} draws; {result.kernel_ms:.4g} ms against {result.reference_ms:.4g} ms eager: "
@@ -173,8 +178,9 @@ class Trial:
             },
         }
 
-    def _certified(self, batched: timing.Timing) -> tuple[timing.Timing, str, str]:
-        """The batches' result, if calls one at a time bear it out; else what those say: (result, tier, note).
+    def _certified(self, batched: timing.Timing) -> tuple[timing.Timing, str, str] | None:
+        """The batches' result, if calls one at a time bear it out; else what those say: (result, tier, note). None
+        where too few of them were undisturbed.
 
         A candidate could put its work off to the end of a batch and do it there in one go. The difference to the
         reference in single calls, where nothing can be put off, tells: what goes on around the calls cancels.
@@ -185,9 +191,13 @@ class Trial:
         for number in range(SINGLE_TRIES):
             single = self._single(batched.reference_ms, keep_process=number == 0 and self._job.device != "cpu")
             self._note("single_s", started)
-            if not single or timing.interval(single)[0] <= most_ms:
+            if len(single) < FEWEST_SINGLES:
+                continue
+            if timing.interval(single)[0] <= most_ms:
                 return batched, "T1", ""
             fastest = min(fastest or single, single, key=timing.centre)
+        if not fastest:
+            return None
         low, high = timing.interval(fastest)
         kernel_ms, reference_ms = timing.centre(fastest), batched.reference_ms
         result = timing.Timing(

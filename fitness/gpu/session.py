@@ -58,7 +58,10 @@ class GpuSession:
     """Where its memory lies makes a process some 0.5% faster or slower than the next, as much as eight rounds leave
     open."""
     warm_rounds = 2
-    """Untimed rounds: memory for the outputs of a whole batch is taken in the first."""
+    """Untimed rounds: memory for the outputs of a whole batch is taken in the first, and how many calls a window holds
+    follows from the second."""
+    warm_again = 1
+    """The same of a candidate's later processes."""
 
     def __init__(self, zygote: Zygote, job: Job, flush: torch.Tensor, *, fenced: bool) -> None:
         """Loads the problem and times the reference roughly.
