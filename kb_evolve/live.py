@@ -126,8 +126,12 @@ def progress_line(progress: Progress) -> str:
         flight_text(progress),
     ]
     if progress.eta_s is not None:
-        parts.append(f"about {duration_text(progress.eta_s)} left")
+        parts.append(_left(progress.eta_s))
     return f"{progress.run}: " + " | ".join(parts)
+
+
+def _left(eta_s: float) -> str:
+    return f"about {duration_text(eta_s)} left" if eta_s > 0 else "the budget is used: what is in flight ends"
 
 
 def _news(progress: Progress) -> str:
@@ -196,8 +200,7 @@ class LiveDisplay:
 def progress_rows(progress: Progress, since: tuple[float, int] | None = None) -> dict[str, str]:
     """What is worth watching, by name; `since`: the run's seconds and evaluations when its best was found."""
     limit = f" of {progress.evaluations_limit}" if progress.evaluations_limit else ""
-    eta = "" if progress.eta_s is None else f", about {duration_text(progress.eta_s)} left"
-    eta = ", the budget is used: what is in flight ends" if progress.eta_s == 0 else eta
+    eta = "" if progress.eta_s is None else f", {_left(progress.eta_s)}"
     pace = 60 * progress.evaluations / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
     rows = {
         "run": f"{progress.run}: {progress.problem}{f' on {progress.device}' if progress.device else ''}",
@@ -268,9 +271,10 @@ def speedup_text(evaluated: Evaluated | None) -> str:
 
 
 def flight_text(progress: Progress) -> str:
-    """`building 2, measuring 1, 3 queued`."""
+    """`building 2, measuring 1, 3 queued, thinking 8`."""
     queued = f", {progress.queued} queued" if progress.queued else ""
-    return f"building {progress.building}, measuring {progress.measuring}{queued}"
+    thinking = f", thinking {progress.thinking}" if progress.thinking else ""
+    return f"building {progress.building}, measuring {progress.measuring}{queued}{thinking}"
 
 
 def verdict_text(verdicts: Mapping[str, int]) -> str:

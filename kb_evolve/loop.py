@@ -213,7 +213,11 @@ class Loop:
             self._finish()
             return "interrupted", "stopped by you; the same command goes on from here"
         if self.budget.is_time_up() and not self.pipeline.futures and self.asking.only_waits_for_people():
-            return "budget", f"{self.budget.exhausted()}; {len(self.asking.thinking)} questions wait for an answer"
+            waiting = len(self.asking.thinking)
+            return (
+                "budget",
+                f"{self.budget.exhausted()}{f'; questions that wait for you: {waiting}' if waiting else ''}",
+            )
         if self._in_flight():
             return None
         if self.population.best() is None:

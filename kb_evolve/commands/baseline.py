@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kb_evolve.commands.shared import columns, emit_json, json_option, judge_options
+from kb_evolve.commands.shared import emit_json, json_option, judge_options
+from kb_evolve.commands.tables import fitted, screen_width
 
 if TYPE_CHECKING:
     from fitness.workbench import Workbench
@@ -88,7 +89,8 @@ def _table(found: list[dict[str, Any]]) -> str:
         )
         for entry in found
     ]
-    return columns(("problem", "baseline", "ms", "95% interval", "against eager"), rows)
+    header = ("problem", "baseline", "ms", "95% interval", "against eager")
+    return fitted(header, rows, screen_width(), shrink={"problem": 10})
 
 
 def _interval(interval: Any) -> str:

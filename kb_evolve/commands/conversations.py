@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kb_evolve.commands.outputs import find_run
-from kb_evolve.commands.shared import columns, db_option, emit_json, json_option
+from kb_evolve.commands.shared import db_option, emit_json, json_option
+from kb_evolve.commands.tables import exact_or_spelled, fitted, screen_width
 
 if TYPE_CHECKING:
     from islands.turns import Turn
@@ -33,13 +34,20 @@ def ask(run: str | None, number: int | None, db: str, as_json: bool) -> None:
         waiting = [turn for turn in store.unanswered(found.id if found else None) if turn.model == "mailbox"]
         names = {one.id: one.name for one in store.runs()}
     if number is not None:
-        click.echo(conversation_text(_pick(waiting, number, run or "").messages))
-    elif as_json:
+        waiting = [_pick(waiting, number, run or "")]
+    if as_json:
         emit_json({"questions": [_question_json(turn, names) for turn in waiting]})
+    elif number is not None:
+        text = exact_or_spelled(conversation_text(waiting[0].messages))
+        click.echo(text, color=True)  # else click takes escapes out
     else:
-        rows = [(names[t.run_id], str(t.number), str(t.turn), t.operator, t.opened_at[:19]) for t in waiting]
-        header = ("run", "number", "turn", "operator", "asked")
-        click.echo(columns(header, rows) if rows else f"{db} holds no question that waits for an answer.")
+        click.echo(_list_text(waiting, names) if waiting else f"{db} holds no question that waits for an answer.")
+
+
+def _list_text(waiting: list[Turn], names: dict[str, str]) -> str:
+    header = ("run", "number", "turn", "operator", "asked (UTC)")
+    rows = [(names[t.run_id], t.number, t.turn, t.operator, t.opened_at[:19].replace("T", " ")) for t in waiting]
+    return fitted(header, rows, screen_width(), shrink={"run": 14})
 
 
 @click.command(epilog="Example: kb-evolve tell rmsnorm-cpp-cpu-fp32 12 --reply reply.md")

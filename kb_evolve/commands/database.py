@@ -10,6 +10,7 @@ import click
 from kb_evolve.commands.shared import db_option, emit_json, json_option
 
 FORMATS = ("jsonl", "parquet")
+COUNTED = ("run", "candidate", "evaluation")
 
 
 @click.group("db", epilog="Example: kb-evolve db backup kb_evolve-monday.db")
@@ -124,4 +125,4 @@ def export(runs: tuple[str, ...], form: str, out: str, db: str, as_json: bool) -
 
 
 def _counts(rows: dict[str, int]) -> str:
-    return ", ".join(f"{rows[table]} {table}" for table in ("runs", "candidates", "evaluations"))
+    return ", ".join(f"{rows[one + 's']:,} {one}{'' if rows[one + 's'] == 1 else 's'}" for one in COUNTED)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kb_evolve.commands.shared import emit_json, json_option, judge_options
+from kb_evolve.commands.tables import exact_or_spelled
 
 if TYPE_CHECKING:
     from fitness.evaluation import Evaluation
@@ -40,7 +41,7 @@ def evaluate(kernel: str, problem: str, as_json: bool, **flags: Any) -> None:
     if as_json:
         emit_json(evaluation.to_json())
     else:
-        click.echo(evaluation_text(evaluation))
+        click.echo(exact_or_spelled(evaluation_text(evaluation)), color=True)  # else click takes escapes out
     sys.exit(EXIT_CODES.get(evaluation.verdict, 1))
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kb_evolve.commands.shared import columns, db_option, emit_json, json_option
+from kb_evolve.commands.shared import db_option, emit_json, json_option
+from kb_evolve.commands.tables import fitted, screen_width
 
 if TYPE_CHECKING:
     from kb_evolve.export.fastp import Analysis, Baseline
@@ -125,4 +126,6 @@ def analysis_text(found: list[Analysis]) -> str:
         for one in found
     ]
     notes = [f"{one_line(one.results, 60)}: {note}" for one in found for note in one.notes]
-    return "\n".join([columns(header, rows), *dict.fromkeys(notes)])
+    drop = ("problems", "fast_0.5", "fast_1.5", "fast_0")
+    table = fitted(header, rows, screen_width(), shrink={"results": 16, "baseline": 10}, drop=drop)
+    return "\n".join([table, *dict.fromkeys(notes)])

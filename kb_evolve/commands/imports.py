@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from kb_evolve.search import Outcome
 
 
+NOT_THERE = "there is no {path}: name a database, a bundle, a kernel or a folder of kernels"
+
+
 @click.command("import", epilog="Example: kb-evolve import other-machine.db --db kb_evolve.db")
 @click.argument("path", metavar="PATH")
-@click.option("--problem", metavar="REF", help="What the kernels compute; of a bundle's problem known here its own.")
+@click.option("--problem", metavar="REF", help="What the kernels compute; a bundle names its own.")
 @click.option("--run", metavar="NAME", help="Name of the run that the kernels become; import-... by default.")
 @judge_options
 @db_option
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 def import_path(path: str, problem: str | None, run: str | None, db: str, as_json: bool, **flags: Any) -> None:
     """Take in another database, a bundle, a kernel or a folder of kernels, or KernelBench's runs.
 
-    A database's runs come in whole: all or nothing, and importing again changes nothing. OTHER.db is only read. A run
+    A database's runs come in whole: all or nothing, and importing again changes nothing. Of PATH is only read. A run
     whose name is taken gets its id behind its name.
 
     Kernels become a run of their own: every one is judged here, whatever is claimed of it, and none is changed.
@@ -49,10 +52,12 @@ def import_path(path: str, problem: str | None, run: str | None, db: str, as_jso
 
 
 def _check_database(path: Path) -> None:
-    """ConfigError for a file that is there and nothing that can be taken in; a missing one has its own message."""
+    """ConfigError for a path where nothing is, or nothing that can be taken in."""
     from kb_evolve.config import ConfigError
     from kb_evolve.export.whole import is_database
 
+    if not path.exists():
+        raise ConfigError(NOT_THERE.format(path=path))
     if path.is_file() and path.stat().st_size and not is_database(path):
         raise ConfigError(
             f"{path} is no database and no kernel (.py). Unpack an archive first; of a bundle or of KernelBench's runs "
@@ -84,7 +89,7 @@ def import_kernels(
     from problems.catalogue import load
 
     if not path.exists():
-        raise ConfigError(f"there is no {path}: name a kernel, a folder of kernels, a bundle or a database")
+        raise ConfigError(NOT_THERE.format(path=path))
     name, bundle = f"import-{one_line(path.resolve().stem)}", read_bundle(path) if is_bundle(path) else None
     if bundle is not None:
         name = f"import-{folder_name(bundle.candidate_id)}"

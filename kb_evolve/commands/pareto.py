@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from islands.fronts import Front, Measured, Place
-from kb_evolve.commands.shared import columns
+from kb_evolve.commands.tables import fitted, screen_width
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 """Heights of a sparkline, in eighths of a line."""
@@ -83,7 +83,7 @@ def _front_text(place: Place, front: Front, limit: int) -> str:
         f"{front.members[0].problem} on {where}, {place.precision}: {len(front.members)} of {front.told} correct "
         f"kernels are beaten by none",
         f"hypervolume {front.volume:.4g} under {', '.join(bounds)}  {sparkline(front)}".rstrip(),
-        columns(*_table(front, shown)),
+        fitted(*_table(front, shown), screen_width(), shrink={"mutator": 8, "run": 8}, drop=("run", "", "backend")),
     ]
     return "\n".join(lines + ([f"and {rest} more: --limit {len(front.members)} shows all"] if rest else []))
 

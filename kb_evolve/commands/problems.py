@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kb_evolve.commands.shared import columns, emit_json, json_option
+from kb_evolve.commands.shared import emit_json, json_option
+from kb_evolve.commands.tables import fitted, screen_width, wrapped
 
 if TYPE_CHECKING:
     from problems.anatomy import Anatomy, TensorForm
     from problems.problem import Problem
+
+
+HINT = "what a faster kernel could exploit"
 
 
 @click.group(epilog="Example: kb-evolve problems show rmsnorm")
@@ -21,7 +25,10 @@ def problems() -> None:
 @problems.command("list", epilog="Example: kb-evolve problems list --json")
 @json_option
 def list_problems(as_json: bool) -> None:
-    """List the bundled problems."""
+    """List the bundled problems.
+
+    On a terminal what does not fit its width is cut: `kb-evolve problems show REF` prints it whole.
+    """
     from problems.catalogue import bundled
 
     found = bundled()
@@ -29,7 +36,7 @@ def list_problems(as_json: bool) -> None:
         emit_json({"problems": [_problem_json(problem) for problem in found]})
         return
     rows = [(problem.id, problem.level or "", problem.statement) for problem in found]
-    click.echo(columns(("problem", "level", "what a faster kernel could exploit"), rows))
+    click.echo(fitted(("problem", "level", HINT), rows, screen_width(), shrink={HINT: 16}))
 
 
 @problems.command("show", epilog="Example: kb-evolve problems show level1/19 --kernelbench ~/KernelBench")
@@ -76,7 +83,7 @@ def _problem_text(problem: Problem, anatomy: Anatomy) -> str:
     shown = [name for name in ("this cpu", "A100", "H100", "H200") if name in floor]
     lines = [
         f"{problem.id} ({problem.name}), sha256 {problem.sha256[:12]}",
-        *([problem.statement] if problem.statement else []),
+        *([wrapped("", problem.statement, screen_width())] if problem.statement else []),
         *(f"input       {_form_text(form)}" for form in anatomy.inputs),
         *(f"argument    {argument}" for argument in anatomy.arguments),
         *(f"output      {_form_text(form)}" for form in anatomy.outputs),
@@ -85,7 +92,7 @@ def _problem_text(problem: Problem, anatomy: Anatomy) -> str:
         f"bytes       {anatomy.bytes_moved:,} at least; {anatomy.intensity:.3g} FLOP/B",
         f"floor       {', '.join(f'{name} {floor[name]:.3g} ms' for name in shown)} (roofline, fp32)",
         f"admission   {_admission_text(anatomy)}",
-        f"first kernel {'bundled (C++)' if problem.seed is not None else 'none: give one with --start'}",
+        f"seed        {'bundled (C++)' if problem.seed is not None else 'none: give a first kernel with --start'}",
         f"counted on  {anatomy.traced}",
     ]
     return "\n".join(lines)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kb_evolve.commands.shared import emit_json, evaluated_json, json_option, judge_options, lineage_text
+from kb_evolve.commands.tables import screen_width
 from kb_evolve.live import duration_text, speedup_text, verdict_text
 
 if TYPE_CHECKING:
@@ -84,11 +85,13 @@ def run(refs: tuple[str, ...], config: str | None, as_json: bool, quiet: bool, *
     level1/19 with --kernelbench. The run is kept in the database: Ctrl-C or a kill loses only the work in
     flight, and the same command goes on where it stopped.
     """
-    from kb_evolve.config import ConfigError
+    from kb_evolve.config import ConfigError, read_toml
 
     flags["mutators"], flags["model"] = flags["mutators"] or None, flags["model"] or None
     flags["seeds"], flags["track"] = flags["seeds"] or None, flags["track"] or None
     flags["settings"] = with_prices(config, flags.pop("price"))
+    if config is not None and flags["db"] is None:
+        flags["db"] = read_toml(config).get("run", {}).get("db")
     if len(refs) > 1 and flags["run"]:
         raise ConfigError(f"--run {flags['run']} names one run, but {len(refs)} problems were given: leave one out")
     outcomes = []
@@ -199,7 +202,7 @@ def _found(outcome: Outcome) -> str:
     ]
     if first is not None and first.evaluation.speedup is not None:
         lines.append(f"The first kernel had {speedup_text(first)}.")
-    lines += ["What was changed on the way:", lineage_text(outcome.lineage)]
+    lines += ["What was changed on the way:", lineage_text(outcome.lineage, screen_width())]
     return "\n".join(lines)
 
 
@@ -210,6 +213,8 @@ def _next_commands(outcome: Outcome, db: str | None) -> str:
     if outcome.best is not None:
         lines.append(f"  kb-evolve export {name}{at} --format kernelbench --out export")
         lines.append(f"  kb-evolve show {outcome.best.candidate.id}{at}")
+    if outcome.attempts.get("open") and "mailbox" in outcome.run.config.get("models", {}).get("model", ()):
+        lines.append(f"  kb-evolve ask {name}{at}")
     return "\n".join(lines)
 
 

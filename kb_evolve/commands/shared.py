@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from islands.candidate import Candidate, Evaluated
+from kb_evolve.commands.tables import wrapped
 from kb_evolve.live import speedup_text
+from kb_evolve.report.text import one_line
 from kb_evolve.seeding.seed import ORIGIN
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,19 +86,21 @@ def evaluated_json(evaluated: Evaluated, run_name: str) -> dict[str, Any]:
     }
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table as text: every column as wide as its widest cell, two blanks between."""
-    cells = [[str(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)
-    return "\n".join(lines)
+CHANGE_LINES = 3
+"""Lines of a terminal that one step of a lineage may take."""
 
 
-def lineage_text(lineage: Sequence[Evaluated]) -> str:
-    """One line for each step from the seed to the last, with what was changed."""
-    return "\n".join(
-        f"  {step.candidate.id}  {speedup_text(step):24}  {change_text(step.candidate)}" for step in lineage
-    )
+def lineage_text(lineage: Sequence[Evaluated], width: int | None) -> str:
+    """The steps from the seed to the last with what was changed, which is a candidate's own words.
+
+    One line each; on a terminal of `width` columns at most CHANGE_LINES.
+    """
+    return "\n".join(_step_text(step, width) for step in lineage)
+
+
+def _step_text(step: Evaluated, width: int | None) -> str:
+    head = f"  {step.candidate.id}  {speedup_text(step):24}  "
+    return wrapped(head, one_line(change_text(step.candidate), 400), width, CHANGE_LINES)
 
 
 def change_text(candidate: Candidate) -> str:

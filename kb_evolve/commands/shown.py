@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kb_evolve.commands.evaluate import evaluation_text
 from kb_evolve.commands.shared import change_text, evaluated_json, lineage_text
-from kb_evolve.commands.tables import exact_or_spelled
+from kb_evolve.commands.tables import exact_or_spelled, screen_width, wrapped
 from kb_evolve.live import duration_text
 from kb_evolve.report.text import one_line, visible
 
@@ -63,11 +63,11 @@ def shown_json(shown: Shown) -> dict[str, Any]:
 def shown_text(shown: Shown) -> str:
     """Who made it, what the judge found, when, from what, and what it changed."""
     candidate = shown.candidate
-    id, lines = candidate.id, candidate.source.count("\n")
-    head = f"{id} of run {shown.run}: island {candidate.island}, generation {candidate.generation}"
+    lines = candidate.source.count("\n")
+    head = f"{candidate.id} of run {shown.run}: island {candidate.island}, generation {candidate.generation}"
     parts = [
         one_line(head),
-        one_line(change_text(candidate), 400),
+        wrapped("", one_line(change_text(candidate), 400), screen_width()),
         *_place(shown.told),
         visible(evaluation_text(shown.told.evaluation), TEXT_LIMIT) if shown.told else "not judged yet",
         *_times(shown.times),
@@ -75,7 +75,7 @@ def shown_text(shown: Shown) -> str:
         *_lineage(shown.lineage),
         *_change(shown),
         "",
-        f"source: {lines} lines, `kb-evolve show {id} --source`; also --diff, --log, --prompt, --json",
+        f"source: {lines} lines; --source, --diff, --log or --prompt prints that text whole",
     ]
     return "\n".join(parts)
 
@@ -123,12 +123,7 @@ def _seconds(begun: str, ended: str) -> float:
 def _lineage(steps: tuple[Evaluated, ...]) -> list[str]:
     hidden = len(steps) - STEPS
     earlier = [f"  … {hidden} earlier steps, from {steps[0].candidate.id} on"] if hidden > 0 else []
-    return [*earlier, *(one_line_step(step) for step in steps[-STEPS:])]
-
-
-def one_line_step(step: Evaluated) -> str:
-    """A step of a lineage; what was changed is a candidate's own words."""
-    return "  " + visible(lineage_text([step]).strip().replace("\n", " "), 400)
+    return [*earlier, lineage_text(steps[-STEPS:], screen_width())] if steps else []
 
 
 def _change(shown: Shown) -> list[str]:
@@ -137,7 +132,7 @@ def _change(shown: Shown) -> list[str]:
         return []
     assert shown.parent is not None
     rest = len(lines) - DIFF_LINES
-    more = [f"… {rest} more lines: `kb-evolve show {shown.candidate.id} --diff`"] if rest > 0 else []
+    more = [f"… {rest} more lines: --diff prints all"] if rest > 0 else []
     return [f"changed in {shown.parent.candidate.id}:", *(f"  {line}" for line in lines[:DIFF_LINES]), *more]
 
 

@@ -68,7 +68,7 @@ def damage(db: Path) -> None:
 
 def test_check_says_that_all_is_whole(db):
     answer = call("check", "--db", db)
-    assert answer.exit_code == 0 and "is whole: 1 runs, 4 candidates, 4 evaluations" in answer.output
+    assert answer.exit_code == 0 and "is whole: 1 run, 4 candidates, 4 evaluations" in answer.output
     assert json.loads(call("check", "--db", db, "--json").output)["rows"]["tellings"] == 4
 
 

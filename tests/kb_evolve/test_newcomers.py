@@ -1,0 +1,152 @@
+"""What people meet in their first hour: lists and answers fit their terminal, errors say what to do next."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from fitness.evaluation import Job
+from fitness.replay import Replay
+from islands.candidate import Candidate, Evaluated
+from islands.store import open_store
+from kb_evolve.cli import add_commands, cli
+from kb_evolve.commands.shared import CHANGE_LINES, lineage_text
+from kb_evolve.commands.tables import wrapped
+from kb_evolve.live import Progress, progress_line
+from kb_evolve.search import Search
+from problems.problem import Problem
+
+EVIL = "\x1b[31m\x1b]0;owned\x07\u202egnp.exe"
+HIDDEN = ("\x1b", "\x07", "\u202e")
+
+
+class Evil(Replay):
+    """Its judgements hold a terminal's escapes and marks that reverse text."""
+
+    def measure(self, *arguments: Any) -> Any:
+        return dataclasses.replace(super().measure(*arguments), reason=f"reason {EVIL}")
+
+
+@pytest.fixture(autouse=True)
+def commands() -> None:
+    if not cli.commands:
+        add_commands()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Makes the commands' standard output a terminal of so many columns."""
+
+    def become(width: int) -> None:
+        monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
+        monkeypatch.setenv("COLUMNS", str(width))
+
+    yield become
+
+
+def kb(*words: object) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def evaluated(rationale: str) -> Evaluated:
+    candidate = Candidate("r-000001", 1, 0, 1, "cpp", "x = 1", mutator="diff", rationale=rationale)
+    return Evaluated(candidate, Replay().evaluate(Job(problem="toy", problem_source="", source="x = 1")))
+
+
+def test_a_text_is_wrapped_behind_its_head_and_cut_after_so_many_lines() -> None:
+    text = "one two three four five six seven eight nine ten"
+    assert wrapped("head  ", text, None) == f"head  {text}"
+    assert wrapped("head  ", text, 34).splitlines() == [
+        "head  one two three four five six",
+        "      seven eight nine ten",
+    ]
+    assert wrapped("head  ", text, 34, 1) == "head  one two three four five …"
+    assert wrapped("a long head  ", text, 30).splitlines()[:2] == ["a long head", "    one two three four five"]
+    assert wrapped("head  ", "", 34) == "head  "
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_lineage_fits_the_terminal_and_obeys_no_rationale(width: int) -> None:
+    step = evaluated(f"{EVIL} " + "use wider loads; " * 60)
+    lines = lineage_text([step, step], width).splitlines()
+    assert len(lines) == 2 * CHANGE_LINES and max(map(len, lines)) <= width and lines[-1].endswith("…")
+    piped = lineage_text([step], None)
+    assert "\n" not in piped and all(mark not in piped for mark in HIDDEN) and "\\x1b" in piped
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_list_of_problems_fits_the_terminal_and_is_whole_in_a_pipe(
+    terminal: Callable[[int], None], width: int
+) -> None:
+    whole = kb("problems", "list").stdout
+    assert "…" not in whole
+    terminal(width)
+    assert max(map(len, kb("problems", "list").stdout.splitlines())) <= width
+
+
+def test_eval_spells_a_candidates_escapes_on_a_terminal_and_keeps_them_in_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: Callable[[int], None]
+) -> None:
+    monkeypatch.setattr("kb_evolve.judging.open_workbench", lambda config: Evil())
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("class ModelNew: pass\n")
+    assert EVIL in kb("eval", kernel, "--problem", "softmax").stdout
+    terminal(80)
+    shown = kb("eval", kernel, "--problem", "softmax").stdout
+    assert all(mark not in shown for mark in HIDDEN) and "\\x1b[31m" in shown
+
+
+def test_a_question_is_printed_as_json_where_that_is_asked_and_spelled_on_a_terminal(
+    tmp_path: Path, toy_problem: Problem, terminal: Callable[[int], None]
+) -> None:
+    db = tmp_path / "kb.db"
+    outcome = Search(toy_problem, db=str(db), run="night", workbench=Replay(), evaluations=1).run()
+    with open_store(db) as store:
+        store.open_attempt(outcome.run.id, 90, 0, "diff")
+        message = {"role": "user", "content": f"Make it faster {EVIL}"}
+        place = {"number": 90, "turn": 0, "operator": "diff", "model": "mailbox", "island": 0, "parent_ids": ()}
+        asked = {"messages": (message,), "prompt_version": "1", "parameters": {}, "worst_usd": 0.0}
+        store.open_request(outcome.run.id, place | asked)
+    (question,) = json.loads(kb("ask", "night", 90, "--db", db, "--json").stdout)["questions"]
+    assert question["number"] == 90 and question["messages"] == [message]
+    assert EVIL in kb("ask", "night", 90, "--db", db).stdout
+    terminal(60)
+    shown = kb("ask", "night", 90, "--db", db).stdout
+    assert all(mark not in shown for mark in HIDDEN) and "\\x1b[31m" in shown
+    assert max(map(len, kb("ask", "--db", db).stdout.splitlines())) <= 60
+
+
+def test_importing_what_is_not_there_says_what_can_be_imported(tmp_path: Path) -> None:
+    for name in ("none.db", "none.py", "none"):
+        result = kb("import", tmp_path / name, "--db", tmp_path / "kb.db")
+        assert result.exit_code == 2 and f"there is no {tmp_path / name}: name a database, a bundle" in result.stderr
+
+
+def test_the_next_commands_name_the_database_of_the_configuration_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def stop(ref: str, config: str | None, options: dict[str, Any], quiet: bool) -> None:
+        asked.update(options)
+        raise click.exceptions.Exit(0)
+
+    monkeypatch.setattr("kb_evolve.commands.run.search_one", stop)
+    config = tmp_path / "night.toml"
+    config.write_text('[run]\nproblem = "softmax"\ndb = "night.db"\n')
+    kb("run", "--config", config)
+    assert asked["db"] == "night.db"
+    kb("run", "--config", config, "--db", "other.db")
+    assert asked["db"] == "other.db", "a flag overrides the file"
+
+
+def test_a_line_says_that_the_budget_is_used_and_who_is_asked() -> None:
+    progress = Progress(run="night", problem="toy", evaluations=7, attempts=9, elapsed_s=120.0, eta_s=0.0, thinking=2)
+    assert progress_line(progress).endswith("thinking 2 | the budget is used: what is in flight ends")
