@@ -20,7 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from islands.browsing import State, Wish
-from islands.store import StoreError
+from islands.store import Store, StoreError
 from kb_evolve.dashboard import metrics, views
 from kb_evolve.dashboard.guard import Access, App, Guard
 from kb_evolve.dashboard.pages import STATIC, rendered
@@ -35,7 +35,20 @@ LEAST_PAUSE_S = 2.0
 GRACE_S = 0.8
 """For a stream to end by itself when the server ends."""
 
-TITLES = {401: "A token, please", 404: "Not here", 405: "Only reading", 421: "Another name", 503: "Not now"}
+STREAMS = 100
+"""Open at once; each asks the database every LOOK_EVERY_S."""
+
+TITLES = {
+    401: "A token, please",
+    403: "Not from there",
+    404: "Not here",
+    405: "Only reading",
+    421: "Another name",
+    500: "This page broke",
+    503: "Not now",
+}
+
+BROKEN = "The dashboard failed to make this page: where `kb-evolve serve` runs, its terminal says more."
 
 
 States = list[tuple[str, State, bool]]
@@ -61,6 +74,7 @@ def create_app(watches: Watches, access: Access) -> App:
         views.Missing: lambda request, error: refusal(404, str(error)),
         StoreError: lambda request, error: refusal(503, str(error)),
         404: lambda request, error: refusal(404, f"There is no page {request.url.path}."),
+        Exception: lambda request, error: refusal(500, BROKEN),
     }
     app = Starlette(routes=routes, exception_handlers=handlers)
     return Guard(app, access, refusal)  # type: ignore[arg-type]
@@ -77,8 +91,12 @@ class Pages:
     """The answers; all but `live` run in threads, since they wait for the database."""
 
     def __init__(self, watches: Watches) -> None:
-        self.store = watches.store
         self.watches = watches
+        self._streams = 0
+
+    @property
+    def store(self) -> Store:
+        return self.watches.store
 
     def home(self, request: Request) -> Response:
         self.watches.warm()
@@ -141,15 +159,30 @@ class Pages:
         """
         name = request.query_params.get("run")
         watch = None if name is None else await run_in_threadpool(self._found, name)
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        if self._streams >= STREAMS:
+            return refusal(503, f"{STREAMS} pages follow their runs already. Close some; this one is only not live.")
         stopping = anyio.Event()
         changes = self._changes(watch, request.query_params.get("seen", ""), stopping)
         return EventSourceResponse(changes, shutdown_event=stopping, shutdown_grace_period=GRACE_S)
 
     async def _changes(self, watch: Watch | None, seen: str, stopping: anyio.Event) -> AsyncIterator[dict[str, str]]:
+        self._streams += 1
+        try:
+            async for message in self._news(watch, seen, stopping):
+                yield message
+        finally:
+            self._streams -= 1
+
+    async def _news(self, watch: Watch | None, seen: str, stopping: anyio.Event) -> AsyncIterator[dict[str, str]]:
         event = "state"
         while not stopping.is_set():
-            watches = [watch] if watch else await run_in_threadpool(self.watches.all)
-            states = await run_in_threadpool(self._states, watches)
+            try:
+                watches, states = await run_in_threadpool(self._look, watch)
+            except StoreError:  # it may come back; a page that is asked for says what is wrong
+                await _pause(stopping, LEAST_PAUSE_S)
+                continue
             digest = digest_of(states)
             if event == "changed":
                 if digest == seen:
@@ -163,9 +196,12 @@ class Pages:
             event = "changed"
             await _pause(stopping, LEAST_PAUSE_S)
 
-    def _states(self, watches: list[Watch]) -> States:
-        ids = [watch.run.id for watch in watches]
-        return [(run_id, self.store.state(run_id), self.store.is_running(run_id)) for run_id in ids]
+    def _look(self, watch: Watch | None) -> tuple[list[Watch], States]:
+        """That run, or all, and how far they have come."""
+        store = self.store
+        watches = [watch] if watch else self.watches.all()
+        ids = [each.run.id for each in watches]
+        return watches, [(run_id, store.state(run_id), store.is_running(run_id)) for run_id in ids]
 
     def _watch(self, request: Request) -> Watch:
         return self._found(request.path_params["run"])
@@ -202,4 +238,8 @@ def wish_of(request: Request) -> Wish:
 
 def _whole(text: str, least: int) -> int | None:
     """The whole number, at most a million; None for anything else."""
-    return min(int(text), 1_000_000) if text.isascii() and text.isdigit() and int(text[:9]) >= least else None
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0") or "0"
+    number = int(digits) if len(digits) < 7 else 1_000_000  # Python refuses to read thousands of digits
+    return number if number >= least else None

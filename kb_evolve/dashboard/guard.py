@@ -51,7 +51,7 @@ class Access:
 
     def knows(self, host: str) -> bool:
         """Whether a request's Host header names this server."""
-        name = _name_of(host)
+        name = name_of(host)
         return name in self.names or _is_address(name)
 
     def admits(self, offered: str) -> bool:
@@ -68,6 +68,9 @@ class Guard:
         self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":  # none is served, and it would bring neither a checked host nor a token
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -89,6 +92,8 @@ class Guard:
             return self._refuse(421, f"This server does not answer to the name {host!r}.")
         if scope["method"] not in ("GET", "HEAD"):
             return self._refuse(405, "This server only reads.")
+        if _is_from_elsewhere(headers):
+            return self._refuse(403, "A page of another server asked for this. Open it by a link or its address.")
         if not self.access.token or scope["path"].startswith(OPEN):
             return self.app
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -107,16 +112,29 @@ class Guard:
         return [*cookies, *([bearer.strip()] if scheme.lower() == "bearer" else [])]
 
     def _welcome(self, path: str, query: str) -> App:
-        """Stores the token as a cookie and asks again without it: an address with a token is easily passed on."""
+        """Stores the token as a cookie and asks again without it: an address with a token is easily passed on.
+
+        The cookie is a lax one: browsers leave a strict one out of what follows a link from another site.
+        """
         from starlette.responses import RedirectResponse
 
         place = "/" + path.lstrip("/\\")  # never another host, as `//host` would be
         response = RedirectResponse(place + (f"?{query}" if query else ""), status_code=303)
-        response.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="strict", path="/")
+        response.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="lax", path="/")
         return response
 
 
-def _name_of(host: str) -> str:
+def _is_from_elsewhere(headers: dict[str, str]) -> bool:
+    """Whether a browser says that another origin's page wants this as a part of itself; links to pages are welcome.
+
+    Such a page could not read the answer, but make this machine work for it (https://www.w3.org/TR/fetch-metadata/).
+    """
+    if headers.get("sec-fetch-site", "none") not in ("cross-site", "same-site"):
+        return False
+    return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) != ("navigate", "document")
+
+
+def name_of(host: str) -> str:
     """The name or address in a Host header, in lower case, without port, brackets and the root's dot."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()

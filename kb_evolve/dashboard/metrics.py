@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from islands.store import Store
 from kb_evolve.dashboard.watch import Overview, Watches
+from kb_evolve.report.text import visible
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -70,5 +71,5 @@ def _family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A label's value; what a model named stays one line."""
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    """A label's value in one line; characters that a terminal would act on are spelled out."""
+    return visible(value, len(value)).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

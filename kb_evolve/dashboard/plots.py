@@ -1,6 +1,6 @@
 """Plots as SVG text for our own pages: numbers in, no library, no script; colours come from the style sheet.
 
-Everything that is not a number passes through `escape`.
+Everything that is not a number is made visible and escaped.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from kb_evolve.report.series import Point
+from kb_evolve.report.text import one_line
 
 WIDTH, HEIGHT = 760, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 34
 DOTS = 800
 """Dots that one plot draws at most; of more, each column keeps its extremes."""
+LABEL = 1000
+"""Characters of what a plot says to who cannot see it."""
 CURVES = 6
 """Curves with colours of their own, as the style sheet has."""
 
@@ -73,7 +76,7 @@ def spark(label: str, corners: Sequence[Point], told: int) -> Markup:
     box = f"{LEFT} {TOP} {WIDTH - LEFT - RIGHT} {HEIGHT - TOP - BOTTOM}"
     return Markup(
         '<svg class="spark" viewBox="{}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
-    ).format(box, label, drawn)
+    ).format(box, one_line(label, LABEL), drawn)
 
 
 def frame_of(points: Iterable[Point], told: int) -> Frame:
@@ -144,7 +147,7 @@ def _axes(frame: Frame) -> Markup:
 
 def _dot(frame: Frame, point: Point) -> Markup:
     """One of many: put together without Markup's own formatting, which takes 20 times as long."""
-    name = escape(point.candidate_id)
+    name = escape(one_line(point.candidate_id))
     title = f"{name}: {point.speedup:.3g}x, evaluation {point.number}, island {point.island}"
     place = f'cx="{frame.x(point.number)}" cy="{frame.y(point.speedup)}"'
     return Markup(f'<circle class="dot" data-id="{name}" {place} r="3"><title>{title}</title></circle>')
@@ -155,7 +158,7 @@ def _line(frame: Frame, curve: Curve, told: int) -> Markup:
         return Markup()
     places = [(frame.x(point.number), frame.y(point.speedup)) for point in curve.points]
     return Markup('<path class="curve {}" d="{}"><title>{}</title></path>').format(
-        curve.style, _steps(places, frame.x(told)), curve.name
+        curve.style, _steps(places, frame.x(told)), one_line(curve.name)
     )
 
 
@@ -186,7 +189,7 @@ def _steps(places: Sequence[tuple[float, float]], end: float) -> str:
 def _picture(label: str, width: int, height: int, style: str, parts: Iterable[Markup]) -> Markup:
     drawn = Markup().join(parts)
     return Markup('<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        style, width, height, escape(label), drawn
+        style, width, height, one_line(label, LABEL), drawn
     )
 
 

@@ -10,13 +10,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 from islands.bouts import ELITE, FALLEN, standings
 from islands.browsing import State
 from islands.candidate import Evaluated
 from islands.run import Attempt, Event, Run
-from islands.store import Store
+from islands.store import Store, open_store
 from kb_evolve.budget import earlier_seconds
 from kb_evolve.dashboard.tallies import Tally, tallies
 from kb_evolve.report import series
@@ -128,6 +129,8 @@ class Watch:
                 return self._overview
             is_first, began_s = self._overview is None, time.thread_time()
             state = self._store.state(self.run.id)
+            if self._overview is not None and _is_behind(state, self._overview.state):
+                self._record = _Record()  # the file's content was replaced by an earlier one
             if self._overview is None or state != self._overview.state:
                 self._record.read(self._store, self.run.id)
                 self._overview = _overview(self.run, state, self._record, self._store.paid(self.run.id))
@@ -140,9 +143,23 @@ class Watches:
     """The runs of a store, those that start later included."""
 
     def __init__(self, store: Store) -> None:
-        self.store = store
+        self._store = store
+        self._place = _place(store.path)
         self._watches: dict[str, Watch] = {}
         self._lock = threading.Lock()
+
+    @property
+    def store(self) -> Store:
+        """The store of the file that is there now; StoreError when none is, or it is no database.
+
+        A file that took the place of the first, as `kb-evolve db restore` puts one there, is opened and read anew.
+        """
+        with self._lock:
+            place = _place(self._store.path)
+            if place is None or place != self._place:
+                self._store = open_store(self._store.path, read_only=True)  # pages under way still read the former
+                self._place, self._watches = place, {}
+            return self._store
 
     def all(self) -> list[Watch]:
         """One for each run, the newest first."""
@@ -159,8 +176,23 @@ class Watches:
             watch.overview()
 
     def _of(self, run: Run) -> Watch:
+        store = self.store
         with self._lock:
-            return self._watches.setdefault(run.id, Watch(self.store, run))
+            return self._watches.setdefault(run.id, Watch(store, run))
+
+
+def _is_behind(state: State, known: State) -> bool:
+    """Whether something that was known is gone: a record only grows."""
+    return any(getattr(state, one.name) < getattr(known, one.name) for one in fields(State))
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    """Which file the path leads to; None when it leads nowhere."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _overview(run: Run, state: State, record: _Record, paid: tuple[int, float]) -> Overview:

@@ -92,6 +92,16 @@ def test_a_hostile_candidate_changes_nothing(page, address):
     assert not TURNING.search(text)
 
 
+def test_a_link_with_the_token_on_another_site_s_page_opens_the_dashboard(page, folder, address):
+    with makers.served(folder / "pages.db", token="secret-token") as locked:
+        page.route("http://other.example/", lambda route: route.fulfill(body=f"<a href='{locked}/?token=secret-token'>"
+                   f"Open</a><img src='{locked}/'>", content_type="text/html"))  # fmt: skip
+        page.goto("http://other.example/")
+        page.get_by_role("link").click()
+        page.wait_for_url(f"{locked}/")
+        assert page.locator("h1").inner_text() == "Runs"
+
+
 def test_a_filter_narrows_the_list_and_can_be_cleared(page, address):
     page.goto(address + PAGES["candidates"])
     page.get_by_label("Verdict").select_option("wrong_result")

@@ -206,7 +206,7 @@ def test_with_a_token_nothing_is_shown_without_it(db):
         assert client.get("/metrics", headers={"authorization": "Bearer secret-token"}).status_code == 200
         answer = client.get(f"/runs/{RUN}?token=secret-token&page=2")
         assert (answer.status_code, answer.headers["location"]) == (303, f"/runs/{RUN}?page=2")
-        assert "HttpOnly" in answer.headers["set-cookie"] and "SameSite=strict" in answer.headers["set-cookie"]
+        assert "HttpOnly" in answer.headers["set-cookie"] and "SameSite=lax" in answer.headers["set-cookie"]
         assert client.get("/").status_code == 200, "the cookie is enough from now on"
     with makers.served(db, token="secret-token") as address:
         server = http.client.HTTPConnection(address.removeprefix("http://"))
@@ -356,6 +356,7 @@ def test_bad_addresses_and_databases_end_in_words(tmp_path, db):
             (["--db", tmp_path / "broken.db", "--port", 0], 2, "corrupt"),
             (["--db", tmp_path / "text.db", "--port", 0], 2, "not a SQLite database"),
             (["--db", db, "--port", 99999], 2, "99999"),
+            (["--db", db, "--port", 0, "--name", "https://box.example:443"], 2, "without http:// and port"),
         ]
         children = [(command(*arguments), code, text) for arguments, code, text in cases]
         for child, code, text in children:
