@@ -121,7 +121,7 @@ def export(runs: tuple[str, ...], form: str, out: str, db: str, as_json: bool) -
         emit_json({"format": form, "files": {str(path): count for path, count in written.items()}})
         return
     for path, count in written.items():
-        click.echo(f"{path}  {count} rows")
+        click.echo(f"{path}  {count:,} row{'' if count == 1 else 's'}")
 
 
 def _counts(rows: dict[str, int]) -> str:

@@ -44,10 +44,10 @@ def import_path(path: str, problem: str | None, run: str | None, db: str, as_jso
         outcome, told = import_kernels(named, problem, {**flags, "db": db, "run": run})
         _show_kernels(outcome, told, as_json)
         sys.exit(0 if outcome.best is not None else 1)
+    _check_database(named)
     given = {"problem": problem, "run": run, **flags}
     if unused := [f"--{name}" for name, value in given.items() if _is_given(name, value)]:
         raise ConfigError(f"{path} is taken for a database, and {', '.join(unused)} goes with kernels: leave it out")
-    _check_database(named)
     _merge(named, db, as_json)
 
 

@@ -54,8 +54,8 @@ def report(runs: tuple[str, ...], is_all: bool, out: str, baselines: tuple[str, 
         named = {"run": found[0].name} if len(found) == 1 else {"runs": [run.name for run in found]}
         emit_json({**named, "paths": {name: str(path) for name, path in paths.items()}})
         return
-    for path in paths.values():
-        click.echo(path)
+    page = next(path for path in paths.values() if path.suffix == ".html")
+    click.echo(f"{page}\nbeside it {len(paths) - 1} pictures: each figure as PNG and SVG, light and dark")
 
 
 CONTROLS_SHOWN = 8

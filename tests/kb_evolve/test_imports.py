@@ -92,7 +92,7 @@ def test_a_run_that_went_on_in_both_files_ends_with_exit_code_2(files: tuple[Pat
 def test_a_file_that_is_not_there_ends_with_exit_code_2(tmp_path: Path) -> None:
     result = kb("import", tmp_path / "none.db", "--db", tmp_path / "ours.db")
     assert result.exit_code == 2
-    assert "there is no database at" in result.stderr
+    assert "name a database" in result.stderr
 
 
 # Kernels as a run of their own

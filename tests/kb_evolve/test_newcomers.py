@@ -125,8 +125,15 @@ def test_a_question_is_printed_as_json_where_that_is_asked_and_spelled_on_a_term
 
 def test_importing_what_is_not_there_says_what_can_be_imported(tmp_path: Path) -> None:
     for name in ("none.db", "none.py", "none"):
-        result = kb("import", tmp_path / name, "--db", tmp_path / "kb.db")
+        result = kb("import", tmp_path / name, "--problem", "softmax", "--db", tmp_path / "kb.db")
         assert result.exit_code == 2 and f"there is no {tmp_path / name}: name a database, a bundle" in result.stderr
+
+
+def test_a_report_names_its_page_and_counts_its_figures(tmp_path: Path, toy_problem: Problem) -> None:
+    db, out = tmp_path / "kb.db", tmp_path / "report"
+    Search(toy_problem, db=str(db), run="night", workbench=Replay(), evaluations=1).run()
+    page, pictures = kb("report", "night", "--db", db, "--out", out).stdout.splitlines()
+    assert page == str(out / "index.html") and f" {len(list(out.iterdir())) - 1} pictures" in pictures
 
 
 def test_the_next_commands_name_the_database_of_the_configuration_file(
