@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kb_evolve.commands.shared import emit_json, json_option, judge_options
-from kb_evolve.commands.tables import exact_or_spelled
+from kb_evolve.commands.tables import exact_or_spelled, screen_width, wrapped
 
 if TYPE_CHECKING:
     from fitness.evaluation import Evaluation
@@ -41,13 +41,15 @@ def evaluate(kernel: str, problem: str, as_json: bool, **flags: Any) -> None:
     if as_json:
         emit_json(evaluation.to_json())
     else:
-        click.echo(exact_or_spelled(evaluation_text(evaluation)), color=True)  # else click takes escapes out
+        click.echo(
+            exact_or_spelled(evaluation_text(evaluation, screen_width())), color=True
+        )  # else click takes escapes out
     sys.exit(EXIT_CODES.get(evaluation.verdict, 1))
 
 
-def evaluation_text(evaluation: Evaluation) -> str:
-    """The verdict and every figure that exists, one a line."""
-    lines = [f"{evaluation.verdict}: {evaluation.reason}"]
+def evaluation_text(evaluation: Evaluation, width: int | None) -> str:
+    """The verdict and every figure that exists, one a line; wrapped where a terminal has `width` columns."""
+    lines = [wrapped("", f"{evaluation.verdict}: {evaluation.reason}", width)]
     if evaluation.verdict == "verified" and "not timed" not in evaluation.reason:
         lines.append("verified, not timed: no GPU where it was judged")
     if evaluation.speedup is not None and evaluation.speedup_ci and evaluation.kernel_ms_ci:
@@ -68,7 +70,7 @@ def evaluation_text(evaluation: Evaluation) -> str:
         "device": evaluation.device_name,
         "sandbox": evaluation.sandbox,
     }
-    lines += [f"{name:12} {value}" for name, value in figures.items() if value]
+    lines += [wrapped(f"{name:12} ", value, width) for name, value in figures.items() if value]
     if evaluation.log and evaluation.verdict not in ("correct", "verified"):
         lines.append(evaluation.log.rstrip())
     return "\n".join(lines)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from islands.fronts import Front, Measured, Place
-from kb_evolve.commands.tables import fitted, screen_width
+from kb_evolve.commands.tables import fitted, screen_width, wrapped
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 """Heights of a sparkline, in eighths of a line."""
@@ -79,9 +79,9 @@ def _front_text(place: Place, front: Front, limit: int) -> str:
         *([f"{reference.energy_mj:.3g} mJ"] if reference.energy_mj is not None else []),
     ]
     rest = len(front.members) - len(shown)
+    head = f"{front.members[0].problem} on {where}, {place.precision}: "
     lines = [
-        f"{front.members[0].problem} on {where}, {place.precision}: {len(front.members)} of {front.told} correct "
-        f"kernels are beaten by none",
+        wrapped("", f"{head}{len(front.members)} of {front.told} correct kernels are beaten by none", screen_width()),
         f"hypervolume {front.volume:.4g} under {', '.join(bounds)}  {sparkline(front)}".rstrip(),
         fitted(*_table(front, shown), screen_width(), shrink={"mutator": 8, "run": 8}, drop=("run", "", "backend")),
     ]

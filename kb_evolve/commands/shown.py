@@ -69,7 +69,7 @@ def shown_text(shown: Shown) -> str:
         one_line(head),
         wrapped("", one_line(change_text(candidate), 400), screen_width()),
         *_place(shown.told),
-        visible(evaluation_text(shown.told.evaluation), TEXT_LIMIT) if shown.told else "not judged yet",
+        visible(evaluation_text(shown.told.evaluation, screen_width()), TEXT_LIMIT) if shown.told else "not judged yet",
         *_times(shown.times),
         "lineage:",
         *_lineage(shown.lineage),
@@ -109,7 +109,8 @@ def _times(times: Times | None) -> list[str]:
     took = f" ({duration_text(_seconds(begun, times.told_at))} in all)" if times.told_at else ""
     usd = times.usage.get("cost_usd")
     money = f", ${usd:.4f}" if usd else ""
-    return [f"times        {asked}recorded {_clock(times.added_at)}{told} UTC{took}{money}"]
+    text = f"{asked}recorded {_clock(times.added_at)}{told} UTC{took}{money}"
+    return [wrapped("times        ", text, screen_width())]
 
 
 def _clock(at: str) -> str:

@@ -99,9 +99,10 @@ def wrapped(head: str, text: str, width: int | None, most: int | None = None) ->
     if width is None:
         return head + text
     indent = cell_len(head)
-    own = width - indent < NARROWEST
+    own = indent > 0 and width - indent < NARROWEST
     indent = OWN_INDENT if own else indent
-    lines = textwrap.wrap(text, max(width - indent, 1), max_lines=most, placeholder=" …") or [""]
+    room = max(width - indent, 1)
+    lines = textwrap.wrap(text, room, max_lines=most, placeholder=" …", break_on_hyphens=False) or [""]
     return (head.rstrip() + "\n" + " " * indent if own else head) + ("\n" + " " * indent).join(lines)
 
 

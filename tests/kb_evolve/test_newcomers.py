@@ -70,6 +70,7 @@ def test_a_text_is_wrapped_behind_its_head_and_cut_after_so_many_lines() -> None
     assert wrapped("head  ", text, 34, 1) == "head  one two three four five …"
     assert wrapped("a long head  ", text, 30).splitlines()[:2] == ["a long head", "    one two three four five"]
     assert wrapped("head  ", "", 34) == "head  "
+    assert "-fno-trapping-math" in wrapped("", "compile with -fno-trapping-math", 20).splitlines()
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -79,6 +80,19 @@ def test_a_lineage_fits_the_terminal_and_obeys_no_rationale(width: int) -> None:
     assert len(lines) == 2 * CHANGE_LINES and max(map(len, lines)) <= width and lines[-1].endswith("…")
     piped = lineage_text([step], None)
     assert "\n" not in piped and all(mark not in piped for mark in HIDDEN) and "\\x1b" in piped
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_figures_and_fronts_fit_the_terminal(
+    tmp_path: Path, toy_problem: Problem, terminal: Callable[[int], None], width: int
+) -> None:
+    db = tmp_path / "kb.db"
+    Search(toy_problem, db=str(db), run="night-" * 12, workbench=Replay(), evaluations=3, mutators=("tune",)).run()
+    terminal(width)
+    for words in (("show", "night-" * 12), ("top", "--pareto"), ("top",), ("runs",), ("fastp",)):
+        shown = kb(*words, "--db", db)
+        assert shown.exit_code == 0 and shown.stdout
+        assert max(map(len, shown.stdout.splitlines()[1:])) <= width, f"{words}\n{shown.stdout}"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
