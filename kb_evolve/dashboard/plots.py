@@ -18,6 +18,8 @@ WIDTH, HEIGHT = 760, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 34
 DOTS = 800
 """Dots that one plot draws at most; of more, each column keeps its extremes."""
+SANE = (1e-30, 1e30)
+"""Speedups that a logarithmic scale has room for; a database from elsewhere may hold any."""
 LABEL = 1000
 """Characters of what a plot says to who cannot see it."""
 CURVES = 6
@@ -80,8 +82,8 @@ def spark(label: str, corners: Sequence[Point], told: int) -> Markup:
 
 
 def frame_of(points: Iterable[Point], told: int) -> Frame:
-    """A frame that holds all the points and the line of 1x."""
-    speedups = [point.speedup for point in points] or [1.0]
+    """A frame that holds the line of 1x and all the points within SANE; others stand at its edge."""
+    speedups = [min(max(point.speedup, SANE[0]), SANE[1]) for point in points] or [1.0]
     low, high = min([*speedups, 1.0]), max([*speedups, 1.0])
     margin = max((high / low) ** 0.06, 1.04)
     return Frame(max(told, 1), low / margin, high * margin)

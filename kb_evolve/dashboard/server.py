@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import os
 import secrets
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 
 SHUTDOWN_S = 1
 """Seconds that open streams get when the server ends."""
+
+
+ADVICE = {
+    errno.EADDRINUSE: "Another server has it: name a free one with --port (0 takes any).",
+    errno.EADDRNOTAVAIL: "This machine has no such address: --host 127.0.0.1 is itself, 0.0.0.0 all that it has.",
+    errno.EACCES: "Low ports belong to the administrator: name one from 1024 on with --port.",
+}
+"""What to do about a port that is not to be had."""
 
 
 class ServeError(Exception):
@@ -102,10 +111,8 @@ def listening(host: str, port: int) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        raise ServeError(
-            f"cannot listen on {host}, port {port}: {error.strerror}. Another server may have it: name a free one "
-            f"with --port (0 takes any)."
-        ) from error
+        advice = ADVICE.get(error.errno or 0, "Name another address with --host, or another port with --port.")
+        raise ServeError(f"cannot listen on {host}, port {port}: {error.strerror}. {advice}") from error
     return listener
 
 

@@ -21,6 +21,8 @@ from kb_evolve.report.text import bytes_text, ms_text, number_text, seconds_text
 PAGE = 50
 """Candidates on one page of the list."""
 LATEST = 8
+STEPS = 200
+"""Of a lineage, the newest."""
 RIGHT = (Verdict.CORRECT, Verdict.VERIFIED)
 STAGES_TEXT = {"faster": "faster than the baseline", "ran": "ran to the end"}
 
@@ -121,6 +123,7 @@ def candidate_page(watches: Watches, id_or_prefix: str) -> dict[str, Any]:
         raise Missing(f"The run {run_id} of candidate {candidate.id} is not in this database.")
     overview = watch.overview()
     told, now = store.evaluated(candidate.id), overview.find(candidate.id)
+    steps = overview.lineage(candidate.id)
     parents = [parent for one in candidate.parent_ids if (parent := store.find_candidate(one)) is not None]
     return {
         "run": watch.run,
@@ -134,7 +137,8 @@ def candidate_page(watches: Watches, id_or_prefix: str) -> dict[str, Any]:
         "lines": highlighted(candidate.source),
         "diffs": [(parent, unified(parent.source, candidate.source)) for parent in parents],
         "turns": store.turns(run_id, candidate.number),
-        "lineage": overview.lineage(candidate.id),
+        "lineage": steps[-STEPS:],
+        "earlier": max(len(steps) - STEPS, 0),
         "children": store.children_of(candidate.id),
     }
 

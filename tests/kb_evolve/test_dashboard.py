@@ -356,6 +356,7 @@ def test_bad_addresses_and_databases_end_in_words(tmp_path, db):
             (["--db", tmp_path / "broken.db", "--port", 0], 2, "corrupt"),
             (["--db", tmp_path / "text.db", "--port", 0], 2, "not a SQLite database"),
             (["--db", db, "--port", 99999], 2, "99999"),
+            (["--db", db, "--port", 0, "--host", "192.0.2.1"], 3, "This machine has no such address"),
             (["--db", db, "--port", 0, "--name", "https://box.example:443"], 2, "without http:// and port"),
         ]
         children = [(command(*arguments), code, text) for arguments, code, text in cases]

@@ -140,6 +140,22 @@ def test_a_page_that_breaks_says_so_in_words_and_with_the_policy(memory_dir):
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
 
 
+def test_speedups_beyond_reason_and_lineages_beyond_reading_have_their_pages(memory_dir):
+    path = memory_dir / "beyond.db"
+    with open_store(path) as store, store.transaction():
+        store.create_run(run := makers.a_run())
+        makers.tell(store, run, 0, 1.0)
+        makers.tell(store, run, 1, 1e300)
+        for number in range(2, 260):
+            makers.tell(store, run, number, 1.0 + number / 1e4, (number - 1,))
+    with makers.served(path) as address:
+        for place in ("/", f"/runs/{RUN}", f"/compare/runs?run={RUN}&run={RUN}", "/metrics"):
+            assert httpx.get(address + place).status_code == 200, place
+        page = httpx.get(f"{address}/candidates/{RUN}-000259").text
+        assert "59 earlier steps are left out" in page and page.count("<li") == 200
+        assert "earlier steps" not in httpx.get(f"{address}/candidates/{RUN}-000200").text
+
+
 def test_streams_end_with_their_browsers_and_are_limited(memory_dir, monkeypatch):
     monkeypatch.setattr(app_module, "STREAMS", 2)
     path = memory_dir / "many.db"
