@@ -152,7 +152,7 @@ def test_speedups_beyond_reason_and_lineages_beyond_reading_have_their_pages(mem
         for place in ("/", f"/runs/{RUN}", f"/compare/runs?run={RUN}&run={RUN}", "/metrics"):
             assert httpx.get(address + place).status_code == 200, place
         page = httpx.get(f"{address}/candidates/{RUN}-000259").text
-        assert "59 earlier steps are left out" in page and page.count("<li") == 200
+        assert "59 earlier steps are left out" in page and len(re.findall("<li[ >]", page)) == 200
         assert "earlier steps" not in httpx.get(f"{address}/candidates/{RUN}-000200").text
 
 
