@@ -206,7 +206,7 @@ def show(id: str, db: str, part: str | None, as_json: bool) -> None:
         turns = store.turns(run.id, candidate.number) if run and part == "prompt" else []
         found = Shown(candidate, told, tuple(line), run.name if run else "", times_of(store, candidate.id))
     if part == "prompt":
-        _show_turns(candidate, turns, as_json)
+        _show_turns(found, turns, as_json)
     elif as_json:
         emit_json(shown_json(found))
     elif part is not None:
@@ -215,9 +215,14 @@ def show(id: str, db: str, part: str | None, as_json: bool) -> None:
         click.echo(shown_text(found))
 
 
-def _show_turns(candidate: Candidate, turns: list[Turn], as_json: bool) -> None:
+def _show_turns(shown: Shown, turns: list[Turn], as_json: bool) -> None:
+    candidate = shown.candidate
     if as_json:
         emit_json({"id": candidate.id, "turns": [turn_json(turn) for turn in turns]})
+    elif turns:
+        click.echo(exact_or_spelled(turns_text(turns)), color=True)
     else:
-        text = exact_or_spelled(turns_text(turns))
-        click.echo(text or f"{candidate.id} came from {one_line(candidate.mutator)}, which asks no model.", color=True)
+        click.echo(
+            f"{candidate.id} came from {one_line(candidate.mutator)}, which asks no model. All that models answered in "
+            f"its run: `kb-evolve export {one_line(shown.run)} --format replies --out DIR`"
+        )

@@ -171,3 +171,10 @@ def test_the_next_commands_name_the_database_of_the_configuration_file(
 def test_a_line_says_that_the_budget_is_used_and_who_is_asked() -> None:
     progress = Progress(run="night", problem="toy", evaluations=7, attempts=9, elapsed_s=120.0, eta_s=0.0, thinking=2)
     assert progress_line(progress).endswith("thinking 2 | the budget is used: what is in flight ends")
+
+
+def test_a_kernel_that_no_model_wrote_says_where_the_answers_of_models_are(tmp_path: Path, toy_problem: Problem) -> None:
+    db = tmp_path / "kb.db"
+    Search(toy_problem, db=str(db), run="night", workbench=Replay(), evaluations=1).run()
+    shown = kb("show", "night", "--prompt", "--db", db).stdout
+    assert "asks no model" in shown and "kb-evolve export night --format replies" in shown
