@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 )
 @click.option("--attempts", type=int, metavar="N", help="Stop after N proposals.")
 @click.option("--minutes", type=float, metavar="M", help="Stop after M minutes, summed over resumed parts.")
-@click.option("--islands", type=int, metavar="K", help="Populations that evolve side by side.")
-@click.option("--seed", type=int, metavar="S", help="Seed of the search's choices.")
+@click.option("--islands", type=int, metavar="K", help="Populations that evolve side by side: 4 (default).")
+@click.option("--seed", type=int, metavar="S", help="Seed of the search's choices: 0 (default).")
 @click.option("--start", metavar="FILE", help="A correct first kernel, where the problem has no bundled one.")
 @click.option(
     "--seeds",
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     metavar="WHERE",
     help="Write curves to tensorboard:DIR or mlflow:URI as well; repeatable.",
 )
-@click.option("--config", metavar="FILE.toml", help="Configuration; flags override its keys of the same names.")
+@click.option("--config", metavar="FILE.toml", help="Configuration (docs/configuration.md); flags override it.")
 @json_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def run(refs: tuple[str, ...], config: str | None, as_json: bool, quiet: bool, **flags: Any) -> None:

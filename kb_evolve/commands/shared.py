@@ -47,7 +47,7 @@ def judge_options(command: F) -> F:
         click.option(
             "--sandbox",
             metavar="S",
-            help="auto (default) refuses below level S2; none runs candidates without one.",
+            help="auto (default) refuses below level S2 (docs/judge.md); none runs candidates without one.",
         ),
     )
     for option in reversed(options):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from islands.store import open_store
 from kb_evolve.cli import add_commands, cli
 from kb_evolve.commands.shared import CHANGE_LINES, lineage_text
 from kb_evolve.commands.tables import wrapped
+from kb_evolve.config import FIXED, SECTIONS, Config
 from kb_evolve.live import Progress, progress_line
 from kb_evolve.search import Search
 from problems.problem import Problem
@@ -173,8 +176,23 @@ def test_a_line_says_that_the_budget_is_used_and_who_is_asked() -> None:
     assert progress_line(progress).endswith("thinking 2 | the budget is used: what is in flight ends")
 
 
-def test_a_kernel_that_no_model_wrote_says_where_the_answers_of_models_are(tmp_path: Path, toy_problem: Problem) -> None:
+def test_a_kernel_of_no_model_says_where_the_answers_of_models_are(tmp_path: Path, toy_problem: Problem) -> None:
     db = tmp_path / "kb.db"
     Search(toy_problem, db=str(db), run="night", workbench=Replay(), evaluations=1).run()
     shown = kb("show", "night", "--prompt", "--db", db).stdout
     assert "asks no model" in shown and "kb-evolve export night --format replies" in shown
+
+
+def test_the_page_on_configuration_files_has_every_key_with_its_default_and_what_a_run_keeps() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## \[(\w+)\]$", text, flags=re.MULTILINE)[1:]
+    row = re.compile(r"^\| `(\w+)`( \*)? \| (?:`(.*?)`|[^`|]+) \| .+ \|$", flags=re.MULTILINE)
+    rows = {name: row.findall(body) for name, body in zip(sections[::2], sections[1::2], strict=True)}
+    assert list(rows) == list(SECTIONS)
+    for section, found in rows.items():
+        values = dataclasses.asdict(getattr(Config(), section))
+        assert [row[0] for row in found] == list(values)
+        assert [row[0] for row in found if row[1]] == [key for key in values if key in FIXED.get(section, ())]
+        written = tomllib.loads("\n".join(f"{row[0]} = {row[2]}" for row in found if row[2]))
+        known = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        assert written == {key: value for key, value in known.items() if value is not None}
