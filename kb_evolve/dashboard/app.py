@@ -24,7 +24,7 @@ from islands.store import Store, StoreError
 from kb_evolve.dashboard import metrics, views
 from kb_evolve.dashboard.guard import Access, App, Guard
 from kb_evolve.dashboard.pages import STATIC, rendered
-from kb_evolve.dashboard.watch import Watch, Watches
+from kb_evolve.dashboard.watch import Unreadable, Watch, Watches
 
 LOOK_EVERY_S = 1.0
 """How often an open page's stream asks the database whether something was added (some microseconds each)."""
@@ -72,6 +72,7 @@ def create_app(watches: Watches, access: Access) -> App:
     ]
     handlers: dict[Any, Callable[..., Any]] = {
         views.Missing: lambda request, error: refusal(404, str(error)),
+        Unreadable: lambda request, error: refusal(500, str(error)),
         StoreError: lambda request, error: refusal(503, str(error)),
         404: lambda request, error: refusal(404, f"There is no page {request.url.path}."),
         Exception: lambda request, error: refusal(500, BROKEN),

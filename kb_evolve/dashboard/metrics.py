@@ -37,8 +37,10 @@ FAMILIES = {
 
 
 def exposition(watches: Watches, now: datetime.datetime) -> str:
-    """All metrics of all runs."""
-    samples = [sample for watch in watches.all() for sample in _samples(watches.store, watch.overview(), now)]
+    """All metrics of all runs that can be read."""
+    watches.warm()
+    overviews = [watch.known for watch in watches.all()]
+    samples = [sample for one in overviews if one for sample in _samples(watches.store, one, now)]
     return "".join(_family(name, kind, text, samples) for name, (kind, text) in FAMILIES.items())
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -30,6 +31,10 @@ LONGEST_PAUSE_S = 300.0
 
 AT_ONCE = 500
 """Candidates that are read in one go: between two of them other pages have their turn at the database."""
+
+
+class Unreadable(Exception):
+    """A run whose records make no sense, because the file was damaged or made elsewhere; says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ class Watch:
         return self._overview
 
     def overview(self) -> Overview:
-        """The run as it is now, or as it was at most `pause_s` ago."""
+        """The run as it is now, or as it was at most `pause_s` ago. Unreadable when its records make no sense."""
         with self._lock:
             if self._overview is not None and self.wait_s > 0:
                 return self._overview
@@ -132,11 +137,20 @@ class Watch:
             if self._overview is not None and _is_behind(state, self._overview.state):
                 self._record = _Record()  # the file's content was replaced by an earlier one
             if self._overview is None or state != self._overview.state:
-                self._record.read(self._store, self.run.id)
-                self._overview = _overview(self.run, state, self._record, self._store.paid(self.run.id))
+                self._overview = self._read(state)
             took_s = 0.0 if is_first else time.thread_time() - began_s  # later ones have less to read
             self._read_at, self.pause_s = time.monotonic(), min(IDLE * took_s, LONGEST_PAUSE_S)
             return self._overview
+
+    def _read(self, state: State) -> Overview:
+        try:
+            self._record.read(self._store, self.run.id)
+            return _overview(self.run, state, self._record, self._store.paid(self.run.id))
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+            raise Unreadable(
+                f"The records of run {self.run.name} cannot be read ({type(error).__name__}: {error}). "
+                f"`kb-evolve db check` looks for damage, `kb-evolve db restore` puts a backup back."
+            ) from error
 
 
 class Watches:
@@ -171,9 +185,10 @@ class Watches:
         return self._of(run) if run else None
 
     def warm(self) -> None:
-        """Reads every run, so that the first page need not."""
+        """Reads every run that can be read, so that the first page need not."""
         for watch in self.all():
-            watch.overview()
+            with suppress(Unreadable):
+                watch.overview()
 
     def _of(self, run: Run) -> Watch:
         store = self.store

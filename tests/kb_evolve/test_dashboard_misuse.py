@@ -24,7 +24,7 @@ from kb_evolve.dashboard import app as app_module
 from kb_evolve.dashboard.guard import HEADERS, Access, Guard
 from kb_evolve.dashboard.watch import Watches
 
-RUN = "abcdefgh"
+RUN, OTHER = "abcdefgh", "bcdefghi"
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_a_run_that_lost_what_was_known_is_read_anew(memory_dir):
         assert len(watch.overview().history) == 6
 
 
-def test_a_page_that_breaks_says_so_in_words_and_with_the_policy(memory_dir):
+def test_a_damaged_run_breaks_its_own_pages_alone_and_in_words(memory_dir):
     path = memory_dir / "odd.db"
     run = makers.fill(path, 6)
     with open_store(path) as store:
@@ -134,10 +134,18 @@ def test_a_page_that_breaks_says_so_in_words_and_with_the_policy(memory_dir):
         for (name,) in damage.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
             damage.execute(f"DROP TRIGGER {name}")
         damage.execute("UPDATE events SET fields = '{half'")
+        damage.execute("UPDATE candidates SET details = '{half' WHERE number = 2")
     with makers.served(path) as address:
-        answer = httpx.get(f"{address}/runs/{run.id}")
-    assert answer.status_code == 500 and "its terminal says more" in answer.text
-    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        answers = [httpx.get(f"{address}{place}") for place in (f"/runs/{RUN}", f"/candidates/{RUN}-000002")]
+        home, metrics = httpx.get(address), httpx.get(f"{address}/metrics")
+        assert httpx.get(f"{address}/runs/{OTHER}").status_code == 200
+    assert "The records of run demo cannot be read (JSONDecodeError" in answers[0].text
+    assert "its terminal says more" in answers[1].text
+    for answer in answers:
+        assert answer.status_code == 500
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    assert home.status_code == 200 and "Its records cannot be read" in home.text and "1.50x" in home.text
+    assert metrics.status_code == 200 and 'run="demo"' not in metrics.text and "} 1.5\n" in metrics.text
 
 
 def test_speedups_beyond_reason_and_lineages_beyond_reading_have_their_pages(memory_dir):
