@@ -18,7 +18,7 @@ LONGEST_LINE_EVERY_S = 60.0
 """The same after an hour: a run of days must not fill a log."""
 DRAW_EVERY_S = 0.25
 """Shortest time between two drawings of the live view."""
-STOPPING = "waiting for the measurement in flight; Ctrl-C again stops at once"
+STOPPING = "waiting 5 s for the measurement in flight; Ctrl-C again stops at once"
 
 
 @dataclass(frozen=True, slots=True)

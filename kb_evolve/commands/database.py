@@ -70,7 +70,10 @@ def backup(to: str, db: str, as_json: bool) -> None:
 def restore(backup: str, db: str, as_json: bool) -> None:
     """Put a copy of BACKUP in the database's place. What was there stays beside it under another name."""
     from islands.backup import restore as put_back
+    from islands.store import StoreError
 
+    if not Path(backup).exists():
+        raise StoreError(f"there is no {backup}: name a file that `kb-evolve db backup` wrote")
     health, aside = put_back(Path(backup), Path(db))
     if as_json:
         emit_json({"path": db, "rows": health.rows, "replaced": [str(path) for path in aside]})

@@ -11,6 +11,8 @@ from kb_evolve.commands.shared import db_option, emit_json, json_option
 from kb_evolve.commands.tables import fitted, screen_width
 
 if TYPE_CHECKING:
+    from islands.run import Run
+    from islands.store import Store
     from kb_evolve.export.fastp import Analysis, Baseline
 
 
@@ -85,7 +87,6 @@ def _of_database(
     names: list[str], baselines: list[Baseline], files: list[str], level: int | None, db: str
 ) -> list[Analysis]:
     from islands.store import StoreError, open_store
-    from kb_evolve.commands.outputs import find_run
     from kb_evolve.export.fastp import analyse_entries
     from kb_evolve.export.kernelbench import kernelbench_numbers
     from kb_evolve.report.suite import best_entries, entry_of, read_baselines
@@ -98,7 +99,7 @@ def _of_database(
     for one in documents:
         known.setdefault(str(one["kind"]), set()).add(str(one["problem"]))
     with open_store(db, read_only=True) as store:
-        runs = [find_run(store, name) for name in names] if names else store.runs()
+        runs = [_named(store, name) for name in names] if names else store.runs()
         runs = [run for run in runs if level in (None, kernelbench_numbers(run.problem_id)[0])]
         if not runs:
             of_level = "" if level is None else f" on a problem of level {level}"
@@ -106,6 +107,16 @@ def _of_database(
         entries = [entry_of(run, standing(store, run.id), documents) for run in runs]
     ids = {run.problem_sha256: run.problem_id for run in runs}
     return analyse_entries(best_entries(entries), baselines, known, ids)
+
+
+def _named(store: Store, name: str) -> Run:
+    from islands.store import StoreError
+    from kb_evolve.commands.outputs import find_run
+
+    try:
+        return find_run(store, name)
+    except StoreError as error:
+        raise StoreError(f"there is no folder {name}, and {error}") from None
 
 
 def analysis_text(found: list[Analysis]) -> str:

@@ -22,7 +22,8 @@ from kb_evolve.cli import add_commands, cli
 from kb_evolve.commands.shared import CHANGE_LINES, lineage_text
 from kb_evolve.commands.tables import wrapped
 from kb_evolve.config import FIXED, SECTIONS, Config
-from kb_evolve.live import Progress, progress_line
+from kb_evolve.live import STOPPING, Progress, progress_line
+from kb_evolve.loop import GRACE_S
 from kb_evolve.search import Search
 from problems.problem import Problem
 
@@ -196,3 +197,19 @@ def test_the_page_on_configuration_files_has_every_key_with_its_default_and_what
         written = tomllib.loads("\n".join(f"{row[0]} = {row[2]}" for row in found if row[2]))
         known = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
         assert written == {key: value for key, value in known.items() if value is not None}
+
+
+def test_a_misspelt_folder_of_results_and_a_backup_that_is_not_there_are_called_so(
+    tmp_path: Path, toy_problem: Problem
+) -> None:
+    db = tmp_path / "kb.db"
+    Search(toy_problem, db=str(db), run="night", workbench=Replay(), evaluations=1).run()
+    fastp = kb("fastp", tmp_path / "runz", "--db", db)
+    assert fastp.exit_code == 2 and f"there is no folder {tmp_path / 'runz'}, and " in fastp.stderr
+    assert "its runs: night" in fastp.stderr
+    restore = kb("db", "restore", tmp_path / "none.db", "--db", db)
+    assert restore.exit_code == 2 and "name a file that `kb-evolve db backup` wrote" in restore.stderr
+
+
+def test_the_word_on_stopping_names_the_time_that_a_measurement_has() -> None:
+    assert f"waiting {GRACE_S:g} s for the measurement" in STOPPING
