@@ -19,6 +19,7 @@ from fitness.replay import Replay
 from islands.candidate import Candidate, Evaluated
 from islands.store import open_store
 from kb_evolve.cli import add_commands, cli
+from kb_evolve.commands.run import summary
 from kb_evolve.commands.shared import CHANGE_LINES, lineage_text
 from kb_evolve.commands.tables import wrapped
 from kb_evolve.config import FIXED, SECTIONS, Config
@@ -213,3 +214,14 @@ def test_a_misspelt_folder_of_results_and_a_backup_that_is_not_there_are_called_
 
 def test_the_word_on_stopping_names_the_time_that_a_measurement_has() -> None:
     assert f"waiting {GRACE_S:g} s for the measurement" in STOPPING
+
+
+def test_a_run_with_open_questions_for_a_person_ends_with_the_command_that_lists_them(
+    tmp_path: Path, toy_problem: Problem
+) -> None:
+    db = str(tmp_path / "kb.db")
+    outcome = Search(toy_problem, db=db, run="night", workbench=Replay(), evaluations=1).run()
+    assert "kb-evolve ask" not in summary(outcome, db)
+    run = dataclasses.replace(outcome.run, config={**outcome.run.config, "models": {"model": ["mailbox"]}})
+    waiting = dataclasses.replace(outcome, run=run, attempts={**outcome.attempts, "open": 2})
+    assert summary(waiting, db).endswith(f"kb-evolve ask night --db {db}")
