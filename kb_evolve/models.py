@@ -111,7 +111,14 @@ def check_models(config: Config) -> None:
     for path in (models.replay, models.templates, models.translate, models.openevolve):
         if path and not Path(path).exists():
             raise ConfigError(f"{path} does not exist; check the path")
-    specs_of(config)
+    specs = specs_of(config)
+    if not specs:
+        return
+    from mutators.llm import why_unreachable
+
+    for spec in specs:
+        if reason := why_unreachable(spec):
+            raise ConfigError(reason)
 
 
 def specs_of(config: Config) -> list[ModelSpec]:

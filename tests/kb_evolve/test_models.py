@@ -296,3 +296,26 @@ def test_what_was_spent_is_told_by_model_and_operator(tmp_path: Path, toy_proble
     text = spent_text({**outcome.spent, "requests": 3, "by_operator": {"diff": {"cost_usd": 0.25}}})
     assert text.startswith("Models: 3 requests") and "by operator: diff $0.2500" in text
     assert outcome_json(outcome)["models"]["max_usd"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("nope", {}, "no provider of 'nope' is known: write PROVIDER/NAME, as openai/nope"),
+        ("openai/gpt-5", {}, "openai/gpt-5 needs a key in OPENAI_API_KEY, which is not set"),
+        ("openai/x", {"api_key_env": "NO_SUCH_KEY"}, "openai/x needs a key in NO_SUCH_KEY, which is not set"),
+    ],
+)
+def test_a_model_that_surely_cannot_be_asked_is_refused_before_the_run(
+    name: str,
+    settings: dict[str, str],
+    reason: str,
+    tmp_path: Path,
+    toy_problem: Problem,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    db = tmp_path / "kb.db"
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        Search(toy_problem, db=str(db), model=(name,), settings={name: settings}, workbench=Replay(Landscape())).run()
+    assert not db.exists()
