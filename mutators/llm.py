@@ -95,9 +95,7 @@ def why_unreachable(spec: ModelSpec) -> str:
     try:
         litellm.get_llm_provider(spec.name, api_base=spec.api_base or None)
     except Exception:  # litellm's own
-        return (
-            f"no provider of {spec.name!r} is known: write PROVIDER/NAME, as openai/{spec.name}"
-        )
+        return f"no provider of {spec.name!r} is known: write PROVIDER/NAME, as openai/{spec.name}"
     if spec.api_key_env:
         return "" if os.environ.get(spec.api_key_env, "").strip() else _no_key(spec.name, [spec.api_key_env])
     missing = [] if spec.api_base else litellm.validate_environment(model=spec.name)["missing_keys"]
