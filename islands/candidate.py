@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,9 +80,10 @@ class Ticket:
     """The parent and its evaluated relatives, failed ones included, in the order told: ancestors, siblings,
     descendants, and programs of the island that differ from it only in tunables. At most
     `PopulationConfig.relatives`; what a model-based mutator learns from."""
-    elsewhere: tuple[Evaluated, ...] = ()
+    elsewhere: Sequence[Evaluated] = ()
     """What other islands measured of programs that differ from the parent only in tunables, in the order told: which
-    configurations run at all is the same on every island. At most `PopulationConfig.relatives`."""
+    configurations run at all is the same on every island. At most `PopulationConfig.relatives`; what is not held is
+    read when somebody looks, since only `tune` does."""
     failed: Evaluated | None = None
     """A failed candidate of the island that is worth repairing; None where there is none (Population.ask)."""
     stalled: int = 0

@@ -6,7 +6,7 @@ import itertools
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fitness.evaluation import Verdict
@@ -31,7 +31,8 @@ class _Member:
     island: int
     parent_ids: tuple[str, ...]
     mutator: str
-    skeleton: bytes
+    twins: list[str]
+    """All programs, on whichever island, that differ from it only in the values of tunables, itself included."""
     verdict: Verdict
     speedup: float | None
     promise: float
@@ -74,13 +75,14 @@ class Family:
         `is_amended`: its evaluation is not the one that it was told.
         """
         candidate, evaluation = evaluated.candidate, evaluated.evaluation
-        for parent_id in dict.fromkeys(candidate.parent_ids):
+        parent_ids = tuple(map(sys.intern, candidate.parent_ids))
+        for parent_id in dict.fromkeys(parent_ids):
             self._children.setdefault(parent_id, []).append(candidate.id)
-        skeleton = bytes.fromhex(digests_of(candidate).skeleton)[:DIGEST_BYTES]
-        self._twins.setdefault(skeleton, []).append(candidate.id)
+        twins = self._twins.setdefault(bytes.fromhex(digests_of(candidate).skeleton)[:DIGEST_BYTES], [])
+        twins.append(candidate.id)
         promise, depth = self._stand(evaluated)
         self._members[candidate.id] = _Member(
-            len(self._members), candidate.island, candidate.parent_ids, sys.intern(candidate.mutator), skeleton,
+            len(self._members), candidate.island, parent_ids, sys.intern(candidate.mutator), twins,
             evaluation.verdict, evaluation.speedup, promise, depth,
         )  # fmt: skip
         self._shelf.put(evaluated, is_amended=is_amended)
@@ -139,11 +141,11 @@ class Family:
         told = [one for one in chosen if one in self._members]
         return tuple(self._shelf.get(sorted(told, key=lambda one: self._members[one].position)))
 
-    def elsewhere(self, candidate_id: str, limit: int) -> tuple[Evaluated, ...]:
-        """The latest programs of other islands that differ from it only in tunables, in the order told."""
+    def elsewhere(self, candidate_id: str, limit: int) -> Sequence[Evaluated]:
+        """The latest programs of other islands that differ from it only in tunables, in the order told; read later."""
         member = self._members[candidate_id]
-        others = (one for one in reversed(self._twins[member.skeleton]) if self._members[one].island != member.island)
-        return tuple(reversed(self._shelf.get(list(itertools.islice(others, limit)))))
+        others = (one for one in reversed(member.twins) if self._members[one].island != member.island)
+        return self._shelf.later(list(itertools.islice(others, limit))[::-1])
 
     @staticmethod
     def _take(kind: Iterator[str], chosen: dict[str, None]) -> bool:
@@ -156,7 +158,7 @@ class Family:
 
     def _twins_of(self, own: str) -> Iterator[str]:
         member = self._members[own]
-        return (one for one in reversed(self._twins[member.skeleton]) if self._members[one].island == member.island)
+        return (one for one in reversed(member.twins) if self._members[one].island == member.island)
 
     def _ancestors(self, own: str) -> Iterator[str]:
         return self._walk(own, lambda one: self._members[one].parent_ids)

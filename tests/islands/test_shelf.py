@@ -52,6 +52,38 @@ def test_a_lost_row_is_an_error_that_names_it(told):
         shelf.get(ids[:1])
 
 
+def test_what_is_looked_at_later_is_read_once_and_counts_as_it_did_when_it_was_given(told, make):
+    asked: list[list[str]] = []
+
+    def fetch(ids):
+        asked.append(list(ids))
+        return [told[one] for one in ids]
+
+    shelf = Shelf(fetch, held=2)
+    ids = list(told)
+    amended = dataclasses.replace(told[ids[0]], evaluation=make.evaluated(0, 7.0).evaluation)
+    shelf.put(amended, is_amended=True)
+    for one in list(told.values())[1:]:
+        shelf.put(one)
+    later = shelf.later([ids[0], ids[9], ids[4]])
+    assert len(later) == 3 and not asked
+    shelf.put(dataclasses.replace(told[ids[4]], evaluation=make.evaluated(4, 9.0).evaluation), is_amended=True)
+    shelf.put(told[ids[5]])
+    assert list(later) == [amended, told[ids[9]], told[ids[4]]] and later[1:] == (told[ids[9]], told[ids[4]])
+    assert asked == [[ids[0], ids[4]]]
+    assert shelf.later([ids[0], ids[9]]) == later[:2] and shelf.later([ids[1]]) != later[:1]
+    assert shelf.get([ids[9]]) and asked[-1] == [ids[9]], "looking brings nothing into memory"
+
+
+def test_a_lost_row_is_an_error_when_somebody_looks(told):
+    shelf = Shelf(lambda _: [], held=1)
+    for one in told.values():
+        shelf.put(one)
+    later = shelf.later(list(told))
+    with pytest.raises(LookupError, match="its row is lost"):
+        list(later)
+
+
 def test_without_anywhere_to_fetch_from_all_stay(told):
     shelf = Shelf(held=1)
     for one in told.values():
