@@ -12,9 +12,9 @@ from islands.candidate import Evaluated
 Fetch = Callable[[Sequence[str]], Iterable[Evaluated]]
 """Told candidates by their ids, in any order, as they were told: Store.told_of."""
 
-HELD = 16_384
-"""Candidates kept in memory where the others can be fetched, 90 MB with sources of 4 KB: about as many as are relatives
-of a map's elites. With a quarter of them each ask of a large run reads forty from the file and takes twice as long."""
+HELD = 20_480
+"""Candidates kept in memory where the others can be fetched, 110 MB with sources of 4 KB: about as many as are
+relatives of a map's elites. With a fifth of them each ask of a large run reads forty and takes twice as long."""
 
 
 class Later(Sequence[Evaluated]):
