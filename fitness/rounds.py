@@ -33,8 +33,7 @@ below 5% by this: a window costs 0.87 ms around its calls, so where all of it is
 took 5.3 ms or more."""
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window: not for the candidate's
-waiting, which its own threads can cause, and so drop what is slow. In differences of single calls either side's waiting
-counts, since rounds in which only the reference had peace make every candidate slow."""
+waiting, which its own threads can cause, and so drop what is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +239,7 @@ def _keep(
 ) -> None:
     """`taken_off_ms`: what the two windows held beside the work."""
     rounds.calls = count
-    waited = max(theirs.waited_share, ours.waited_share) if plan.is_whole else ours.waited_share
-    reason = "other load on the machine" if waited > FOREIGN_LOAD else bench.disturbed()
+    reason = "other load on the machine" if ours.waited_share > FOREIGN_LOAD else bench.disturbed()
     if reason:
         rounds.disturbances[reason] += 1
         return
