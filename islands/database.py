@@ -185,7 +185,10 @@ def _refuse_other_formats(path: Path) -> None:
         with path.open("rb") as file:
             head = file.read(len(MAGIC))
     except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}. Make it readable, or name another file.") from error
+        advice = "Make it readable, or name another file."
+        if not isinstance(error, PermissionError):
+            advice = "If that may pass, run the same command again; else look after the disk, or name another file."
+        raise StoreError(f"{path} cannot be read: {error.strerror}. {advice}") from error
     if head and head != MAGIC:
         raise StoreError(
             f"{path} is not a SQLite database: it begins with {head!r}, expected {MAGIC!r}; nothing was "
