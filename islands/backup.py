@@ -79,7 +79,8 @@ def _partial(to: Path) -> Iterator[Path]:
     try:
         yield partial
     except OSError as error:
-        raise StoreError(f"{to} cannot be written: {error}. Free space there, or name another file.") from error
+        advice = "Free space there or name another file, and run the same command again."
+        raise StoreError(f"{to} cannot be written: {error}. {advice}") from error
     finally:
         for suffix in ("", "-journal", "-wal", "-shm"):
             Path(f"{partial}{suffix}").unlink(missing_ok=True)
