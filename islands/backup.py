@@ -87,12 +87,13 @@ def _partial(to: Path) -> Iterator[Path]:
 
 
 def _publish(partial: Path, to: Path) -> None:
-    _sync(partial)
+    sync(partial)
     os.rename(partial, to)
-    _sync(to.resolve().parent)
+    sync(to.resolve().parent)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """To the disk: a name must not outlive a power cut that its content does not."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -126,7 +127,7 @@ def _set_aside(path: Path) -> tuple[Path, ...]:
     number = next(n for n in range(1, 10_000) if not any(_old(path, n, suffix).exists() for suffix in ("", "-wal")))
     for suffix in suffixes:
         os.rename(f"{path}{suffix}", _old(path, number, suffix))
-    _sync(path.resolve().parent)
+    sync(path.resolve().parent)
     return tuple(_old(path, number, suffix) for suffix in suffixes)
 
 

@@ -88,8 +88,9 @@ class GpuRunner(ModelProcess):
     def usual_tail_ms(self, calls: int) -> float:
         """The longest tail that is taken off a candidate's window of so many calls, when this is the reference. The
         candidate's own, where that is shorter: tails differ from window to window by a tenth, which would be noise of
-        the kernel's time."""
-        return usual(self._tails_ms[min(calls, SAMPLED_CALLS)])
+        the kernel's time. Nothing before its first window of as many samples."""
+        tails = self._tails_ms[min(calls, SAMPLED_CALLS)]
+        return usual(tails) if tails else 0.0
 
     def call(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None = None) -> Call:
         """Reveals the batch, lets the runner compute it, reads a sample and finds all outputs.

@@ -9,14 +9,12 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from islands.backup import sync
+from islands.database import MAGIC
 from kb_evolve.config import ConfigError
 
 PREFIX = ".partial-"
 """Of the folder in which files wait for each other; one that stays behind is of a killed process and may go."""
-
-
-SQLITE = b"SQLite format 3\0"
-"""How a database begins (sqlite.org/fileformat2.html, 1.3)."""
 
 
 class WriteError(ConfigError):
@@ -87,7 +85,7 @@ def is_database(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(SQLITE)) == SQLITE
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _make(folder: Path) -> list[Path]:
@@ -100,19 +98,10 @@ def _make(folder: Path) -> list[Path]:
 def _move(stage: Path, folder: Path, last: str, stale: Sequence[str]) -> None:
     names = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
     for name in names:
-        _sync(stage / name)
+        sync(stage / name)
     is_gap = bool(last) and (len(names) > 1 or bool(stale))
     for name in [*([last] if is_gap else []), *stale]:
         (folder / name).unlink(missing_ok=True)
     for name in sorted(names, key=lambda name: name == last):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(stage / name, folder / name)
-
-
-def _sync(path: Path) -> None:
-    """To the disk: a name must not outlive a power cut that its content does not."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

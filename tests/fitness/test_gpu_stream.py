@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from random import Random
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ import pytest
 
 from fitness.calls import Call
 from fitness.gpu import room
-from fitness.gpu.calls import usual
+from fitness.gpu.calls import GpuRunner, usual
 from fitness.gpu.oracle import Stream
 from fitness.rounds import Bench, Rounds, Spared, _round, _share
 
@@ -77,6 +77,12 @@ def test_an_early_done_gains_less_than_a_twentieth_whatever_the_window():
     for work_ms in (number / 100 for number in range(5, 2000)):
         told_ms = _share(work_ms + around_ms - saved_ms, around_ms)
         assert told_ms > 0.95 * work_ms, work_ms
+
+
+def test_of_a_new_reference_no_tail_is_usual_yet():
+    new = object.__new__(GpuRunner)
+    new._tails_ms = defaultdict(deque, {8: deque([0.4, 0.5])})
+    assert (new.usual_tail_ms(5), new.usual_tail_ms(16)) == (0.0, 0.4)
 
 
 def test_a_long_tail_of_a_candidate_counts_beyond_what_is_usual():
