@@ -114,7 +114,7 @@ def check_models(config: Config) -> None:
     specs = specs_of(config)
     if not specs:
         return
-    from mutators.llm import why_unreachable
+    from mutators.reach import why_unreachable
 
     for spec in specs:
         if reason := why_unreachable(spec):

@@ -135,3 +135,8 @@ def redact(text: str, secrets: tuple[str, ...]) -> str:
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
     return text
+
+
+def no_key(model: str, names: list[str]) -> str:
+    """Why a model whose key stands in none of these environment variables is not asked."""
+    return f"{model} needs a key in {' or '.join(names)}, which is not set; set it, or name a server by --api-base"

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, NoReturn
 
 from mutators.dialogue import Journal, ModelError, Reply, Request
-from mutators.faults import Exchange, Fault, redact, secrets_of
+from mutators.faults import Exchange, Fault, no_key, redact, secrets_of
 from mutators.ledger import (
     Certainty,
     Ledger,
@@ -84,28 +84,6 @@ class ModelSpec:
                 raise ProposalError(f"{name} of {self.name} must be above 0, found {value}")
 
 
-def why_unreachable(spec: ModelSpec) -> str:
-    """Why a model surely cannot be asked: a provider that litellm does not know, a key that is not set; else empty.
-
-    Sends nothing. Credentials of other kinds (roles, profiles) are found only when a request is sent.
-    """
-    from mutators.wire import load_litellm
-
-    litellm = load_litellm()
-    try:
-        litellm.get_llm_provider(spec.name, api_base=spec.api_base or None)
-    except Exception:  # litellm's own
-        return f"no provider of {spec.name!r} is known: write PROVIDER/NAME, as openai/{spec.name}"
-    if spec.api_key_env:
-        return "" if os.environ.get(spec.api_key_env, "").strip() else _no_key(spec.name, [spec.api_key_env])
-    missing = [] if spec.api_base else litellm.validate_environment(model=spec.name)["missing_keys"]
-    return _no_key(spec.name, missing) if missing and all(name.endswith("_API_KEY") for name in missing) else ""
-
-
-def _no_key(model: str, names: list[str]) -> str:
-    return f"{model} needs a key in {' or '.join(names)}, which is not set; set it, or name a server by --api-base"
-
-
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """How faults are met."""
@@ -163,7 +141,7 @@ class Lane:
             return "none" if self.spec.api_base else ""  # never another provider's key to a server of the user's
         key = os.environ.get(self.spec.api_key_env, "").strip()
         if not key:
-            raise ModelError("auth", _no_key(self.spec.name, [self.spec.api_key_env]))
+            raise ModelError("auth", no_key(self.spec.name, [self.spec.api_key_env]))
         return key
 
     def prices(self, prompt_tokens: int) -> Prices:
