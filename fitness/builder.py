@@ -31,7 +31,7 @@ BUILD_FILE_BYTES = 512 << 20
 EXPECTED_BYTES = {"cuda": 3 << 30, "cpp": 1 << 30, "triton": 1 << 30}
 """Memory that a build may come to need: nvcc with torch's own headers takes 3 GB."""
 
-_ERROR_BYTES = 8_000
+_ERROR_BYTES, _LINE_CHARS = 8_000, 400
 _POLL_S = 0.1
 _OWN_DISK_BYTES, _OWN_FILES = 512 << 20, 20_000
 """A build that wrote more than this may have filled the disk itself."""
@@ -53,6 +53,9 @@ _NOT_ITS_FAULT = re.compile(
     r"|Resource temporarily|Too many open files|File size limit|No such file or directory"
 )
 """Said by compilers where this machine failed: such a failure is not kept for the next time."""
+
+_PLACE = re.compile(r'candidate\.py", line (\d+)')
+"""Where in a traceback the candidate's own line stands."""
 
 _counter = itertools.count()
 
@@ -240,9 +243,11 @@ class Builder:
             return None
         if message:
             return Verdict.COMPILE_ERROR, f"the compiler refuses it: {_first_error(message)}"
-        lines = child.log().strip().splitlines()
-        why = lines[-1] if lines else "it printed nothing"
-        return Verdict.LOAD_ERROR, f"its module {child.death()} while it was executed for the build: {why}"
+        log = child.log().strip()
+        lines, places = log.splitlines(), _PLACE.findall(log)
+        why = lines[-1][:_LINE_CHARS] if lines else "it printed nothing"
+        where = f" at its line {places[-1]}" if places else ""
+        return Verdict.LOAD_ERROR, f"its module {child.death()} while it was executed for the build{where}: {why}"
 
     def _key(self, job: Job) -> str:
         arch = "" if job.backend == "cpp" else job.arch or self._arch

@@ -19,7 +19,7 @@ from typing import Any
 
 from fitness.evaluation import LOG_LIMIT, JudgeError
 from fitness.quota import remove
-from fitness.sandbox import Policy, clean_environment, live_dir
+from fitness.sandbox import UNCAUGHT, Policy, clean_environment, live_dir
 
 _NO_CUDA_BEFORE_FORK = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """In the zygote, asking torch whether there is a GPU must not start CUDA, which no fork survives; its children may."""
@@ -119,7 +119,8 @@ class Child:
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
             return f"was killed by signal {number} ({signal.Signals(number).name})"
-        return f"exited with code {os.WEXITSTATUS(self.status)}"
+        code = os.WEXITSTATUS(self.status)
+        return "ended with an uncaught exception" if code == UNCAUGHT else f"exited with code {code}"
 
 
 def _all_in(pid: int, states: bytes) -> bool:

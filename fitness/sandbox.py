@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 """The folder that holds our packages."""
 
 LEVELS = ("S0", "S1", "S2", "S3")
+UNCAUGHT = os.EX_SOFTWARE
+"""Exit code of a child that an exception ended."""
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 1, 4, 38, 24
 _PR_SET_TIMERSLACK, _PR_SET_CHILD_SUBREAPER = 29, 36
 _FIRST_UID = 0x6B620000

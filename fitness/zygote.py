@@ -25,7 +25,7 @@ import traceback
 import warnings
 from typing import Any
 
-from fitness.sandbox import Policy, adopt_orphans, clean_environment, confine
+from fitness.sandbox import UNCAUGHT, Policy, adopt_orphans, clean_environment, confine
 
 MAX_REQUEST = 4 << 20
 MAX_DESCRIPTORS = 8
@@ -93,7 +93,7 @@ def _serve(channel: socket.socket, children: set[int]) -> bool:
 
 def _child(channel: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
     """Never returns."""
-    status = 70
+    status = UNCAUGHT
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)

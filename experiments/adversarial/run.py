@@ -30,7 +30,7 @@ from fitness.machine import device_name, judge_sha256
 from fitness.workbench import Workbench
 
 REQUEUES = 5
-TIMEOUT_S = {"cpp": 3.0, "cuda": 10.0, "triton": 20.0}
+TIMEOUT_S = {"cpp": 3.0, "cuda": 5.0, "triton": 10.0}
 MEMORY_BYTES = {"cpp": 1 << 30, "cuda": 8 << 30, "triton": 8 << 30}
 JUDGES = 2
 """Judge processes, one after the other, that share the repetitions."""

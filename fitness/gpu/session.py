@@ -35,15 +35,15 @@ from fitness.wire import Layout
 if TYPE_CHECKING:
     import torch
 
-PACED_CALLS, PACED_ROUNDS = 16, 8
+PACED_CALLS, PACED_ROUNDS = 16, 6
 HOST_MS = {"cuda": 0.02, "triton": 0.06}
 """How much longer than eager's launching may take: Python and a C function; Triton's own launcher, in Python."""
 SURPRISES_CHECKED = 2
 """Calls of a batch of a family that is not timed that the oracle looks at."""
 TOGETHER_BYTES = 256 << 20
 """Outputs of this many bytes are compared at once."""
-CACHED_BYTES = 8 << 30
-"""Verification draws of a problem are kept from candidate to candidate up to this size."""
+CACHED_SHARE = 0.15
+"""Verification draws of a problem are kept from candidate to candidate up to this share of the card's memory."""
 LOOKS, PRECISION = (8, 12, 16, 20, 30, 40, 80, 160), 0.006
 """As in fitness/timing.py; finer, so that judgements of one kernel lie within 2% of each other."""
 
@@ -72,7 +72,8 @@ class GpuSession:
 
         self._zygote, self.job, self._flush, self._fenced = zygote, job, flush, fenced
         self._device = job.device
-        self.limits = Limits(max(job.timeout_s, 60.0), 2 * job.memory_bytes, torch.cuda.mem_get_info(self._device)[1])
+        self._card_bytes = torch.cuda.mem_get_info(self._device)[1]
+        self.limits = Limits(max(job.timeout_s, 60.0), 2 * job.memory_bytes, self._card_bytes)
         self._dir = Path(tempfile.mkdtemp(prefix="problem-", dir=live_dir()))
         self._dir.chmod(0o711)
         self._source = self._dir / "problem.py"
@@ -321,7 +322,8 @@ class GpuSession:
     @property
     def _is_small(self) -> bool:
         """Whether inputs, results, fp64 results and bounds of all verification draws can be kept."""
-        return len(VERIFICATION) * (self._slot_bytes + 6 * self._output_bytes) <= CACHED_BYTES
+        kept = len(VERIFICATION) * (self._slot_bytes + 6 * self._output_bytes)
+        return kept <= CACHED_SHARE * self._card_bytes
 
     def _fitting_calls(self) -> int:
         return room.fitting_calls(self._device, self._slot_bytes, self._output_bytes)

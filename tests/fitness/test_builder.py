@@ -88,6 +88,20 @@ def test_a_failure_that_may_be_the_machines_is_tried_again(builder):
     assert second.compile_s > 0
 
 
+@pytest.mark.parametrize(
+    "source, reason",
+    [
+        ("import torch\nclass ModelNew(torch.nn.Module:\n    pass", "at its line 2: SyntaxError"),
+        ("def helper():\n    return missing\n\nhelper()", "at its line 2: NameError: name 'missing'"),
+        ("raise ValueError('x' * 1_000)", "at its line 1: ValueError: xxx"),
+    ],
+)
+def test_a_module_that_raises_says_where_in_few_words(builder, source, reason):
+    failure = builder.build(job(source)).failure
+    assert failure.verdict is Verdict.LOAD_ERROR and "ended with an uncaught exception" in failure.reason
+    assert reason in failure.reason and len(failure.reason) < 600
+
+
 def test_a_failed_build_may_leave_folders_too_deep_to_be_named(builder, state):
     work = state / "work"
     work.mkdir()
