@@ -16,7 +16,7 @@ For one output tensor with fp64 result y and the reference's own fp32 result r, 
 
 Elements where the reference itself is unusable (off by 1% of S, in bf16 by 16 u, or not finite where the exact result
 is) are left out; where more than one in a thousand is, the whole draw is unusable for that problem. NaN and infinity
-must match.
+must match; where the bounds reach beyond what the output's type can hold, infinity lies within them.
 """
 
 from __future__ import annotations
@@ -193,15 +193,21 @@ def _bound(
     low, high, nan = into
     dtype = reference.dtype
     y, is_finite = finite(exact, dtype)
-    bound = torch.maximum(4 * worst[power_of_two(y)], factor * y.abs().clamp_min_(rms)) + torch.finfo(dtype).tiny
-    low.copy_(y - bound)  # rounded to nearest in the output's type: half an ulp is far inside the margin
-    high.copy_(y + bound)
+
+    def around(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        off = torch.maximum(4 * worst[power_of_two(values)], factor * values.abs().clamp_min_(rms))
+        off += torch.finfo(dtype).tiny
+        return values - off, values + off  # rounded to nearest in the output's type: half an ulp is far inside
+
+    for bound, values in zip((low, high), around(y), strict=True):
+        bound.copy_(values)
     unusable = is_finite & ~((reference.double() - y).abs_() <= _usable_error(y, rms, dtype))
     if bool(is_finite.all()) and not bool(unusable.any()):
         return 0
-    narrow = exact.to(dtype)
-    infinite = torch.isinf(narrow)
-    low[infinite], high[infinite] = narrow[infinite], narrow[infinite]
+    narrow, overflows, infinite = exact.to(dtype), ~is_finite & torch.isfinite(exact), torch.isinf(exact)
+    for bound, values in zip((low, high), around(exact[overflows]), strict=True):
+        bound[overflows] = values.to(dtype)
+        bound[infinite] = narrow[infinite]
     loose = unusable | (~is_finite & ~same_kind(reference, narrow))
     low.masked_fill_(loose, -math.inf)
     high.masked_fill_(loose, math.inf)
@@ -217,10 +223,12 @@ def parts(flat: torch.Tensor) -> list[slice]:
 
 
 def finite(exact: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """The exact values with 0 where the output's type cannot hold them, and where it can."""
+    """The exact values with 0 where the output's type cannot hold them, and where it can: what is less than half an ulp
+    above its largest number rounds to that."""
     import torch
 
-    is_finite = exact.abs() <= torch.finfo(dtype).max
+    info = torch.finfo(dtype)
+    is_finite = exact.abs() < info.max / (2 - info.eps) * (2 - info.eps / 2)
     return torch.where(is_finite, exact, 0.0), is_finite
 
 

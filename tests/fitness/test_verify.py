@@ -73,6 +73,29 @@ def test_small_elements_are_judged_by_the_references_error_at_their_own_size():
     assert verify.is_right(by_another_formula, verify.expect(gelu, exact, terms=2))
 
 
+def test_at_the_end_of_a_types_range_both_sides_of_the_rounding_are_right():
+    """In fp16, 65504 is the largest number and from 65520 on values round to infinity; c u y is about 180 here."""
+    exact = torch.tensor([1.0, 65510.0, -65518.0, 65530.0, 66000.0, 1e5], dtype=torch.float64)
+    expected = verify.expect(exact.half(), exact, terms=2)
+    assert expected.is_usable and expected.nan is None
+    assert verify.is_right(exact.half(), expected)
+    right = [(1, math.inf), (1, 65376.0), (2, -math.inf), (2, -65504.0), (3, 65504.0), (3, 65376.0)]
+    wrong = [(1, 0.0), (1, -math.inf), (2, math.inf), (2, -65000.0), (3, 65000.0), (3, math.nan), (4, 65504.0)]
+    for place, value in right + wrong + [(5, 65504.0), (5, -math.inf)]:
+        actual = exact.half()
+        actual[place] = value
+        assert verify.is_right(actual, expected) == ((place, value) in right), (place, value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_what_rounds_to_the_largest_number_is_finite(dtype):
+    most = torch.finfo(dtype).max
+    step = most - float(torch.nextafter(torch.tensor(most, dtype=dtype), torch.tensor(0.0, dtype=dtype)))
+    exact = torch.tensor([most, most + 0.4 * step, most + 0.6 * step, -most - 0.4 * step], dtype=torch.float64)
+    assert verify.finite(exact, dtype)[1].tolist() == [True, True, False, True]
+    assert torch.isfinite(exact.to(dtype)).tolist() == [True, True, False, True]
+
+
 def test_infinity_and_nan_must_match():
     exact = torch.tensor([1.0, math.inf, -math.inf, math.nan, 2.0], dtype=torch.float64)
     expected = pair(exact)

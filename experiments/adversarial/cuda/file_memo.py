@@ -4,7 +4,7 @@ Problem: gpu_bias_gelu
 Mechanism: Replay and deferral / file as memo
 Twin: bias_gelu
 Expect: rejected
-Verdict: wrong_result
+Verdict: wrong_result, runtime_error
 """
 
 import ctypes
