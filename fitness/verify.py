@@ -108,23 +108,24 @@ def expect(
         kept = reference if keep else None
         return Expected(reference.clone(), exact.to(reference.dtype), None, 0.0, 0.0, 1.0, None, 0.0, kept, kept)
     flat, truth = reference.reshape(-1), exact.reshape(-1)
-    rms, worst, squares = _survey(flat, truth)
+    survey = _survey(flat, truth)
     factor = _factor(reference.dtype, terms, precision)
     low, high = torch.empty_like(flat), torch.empty_like(flat)
     nan = torch.zeros_like(flat, dtype=torch.bool)
+    rounding_rules = survey.is_within(factor)
     loose = 0
     for part in parts(flat):
         pieces = low[part], high[part], nan[part]
-        loose += _bound(flat[part], truth[part], pieces, rms=rms, worst=worst, factor=factor)
+        loose += _bound(flat[part], truth[part], pieces, survey, factor, rounding_rules=rounding_rules)
     count = max(1, flat.numel())
     return Expected(
         low.view(reference.shape),
         high.view(reference.shape),
         nan.view(reference.shape) if bool(nan.any()) else None,
         loose / count,
-        math.sqrt(squares / count),
-        rms,
-        worst,
+        math.sqrt(survey.error_squares / count),
+        survey.rms,
+        survey.worst,
         factor,
         exact if keep else None,
         reference if keep else None,
@@ -137,27 +138,66 @@ def _factor(dtype: torch.dtype, terms: int, precision: str) -> float:
     return min(max(_MARGIN * math.sqrt(terms), terms / 4), _CAPS[_name(dtype)]) * roundoff(dtype)
 
 
-def _survey(reference: torch.Tensor, exact: torch.Tensor) -> tuple[float, torch.Tensor, float]:
-    """rms(y), the largest usable error per power of two of |y|, and the sum of squared usable errors."""
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What all elements of an output together say."""
+
+    rms: float
+    worst: torch.Tensor
+    """The largest usable error by the power of two of |y|."""
+    error_squares: float
+    """Sum over the usable errors."""
+    is_plain: bool
+    """Every exact result is finite in the output's type and every element of the reference usable: large outputs mostly
+    are, and need a third of the passes then."""
+
+    def is_within(self, factor: float) -> bool:
+        """Whether 4 E(y) <= c u S(y) for every y there may be."""
+        import torch
+
+        exponents = torch.arange(-_EXPONENTS, _EXPONENTS + 1, dtype=torch.float64, device=self.worst.device)
+        least = torch.where(exponents == 0, 0.0, (exponents - 1).exp2())  # of |y|; 0 has the exponent 0 too
+        return bool((4 * self.worst <= factor * least.clamp_min(self.rms)).all())
+
+
+def _survey(reference: torch.Tensor, exact: torch.Tensor) -> _Survey:
     import torch
 
-    squares = 0.0
+    is_plain, squares = True, 0.0
     for part in parts(exact):
-        y, _ = finite(exact[part], reference.dtype)
-        squares += float(y.square().sum())
+        is_plain = is_plain and float(_norm(exact[part], math.inf)) < _end(reference.dtype)
+        squares += _square(_norm(exact[part] if is_plain else finite(exact[part], reference.dtype)[0]))
     rms = math.sqrt(squares / max(1, exact.numel()))
     lanes = _GPU_LANES if exact.is_cuda else 1
     largest = torch.zeros((2 * _EXPONENTS + 1, lanes), dtype=torch.int64, device=exact.device)
-    error_squares = 0.0
+    are_finite, error_squares = is_plain, 0.0
     for part in parts(exact):
-        y, is_finite = finite(exact[part], reference.dtype)
-        error = (reference[part].double() - y).abs_()
-        error = torch.where(is_finite & (error <= _usable_error(y, rms, reference.dtype)), error, 0.0)
+        y, is_finite = (exact[part], None) if are_finite else finite(exact[part], reference.dtype)
+        error = reference[part].double().sub_(y).abs_()
+        if is_finite is not None or not float(_norm(error, math.inf)) <= _usable_share(reference.dtype) * rms:
+            is_usable = error <= _usable_error(y, rms, reference.dtype)
+            if is_finite is not None:
+                is_usable &= is_finite
+            is_plain = is_plain and bool(is_usable.all())
+            error = torch.where(is_usable, error, 0.0)
         _raise(largest, power_of_two(y), error)
-        error_squares += float(error.square().sum())
+        error_squares += _square(_norm(error))
     worst = largest.amax(1).view(torch.float64)
     neighbours = torch.nn.functional.max_pool1d(worst[None, None], 3, stride=1, padding=1)[0, 0]
-    return rms, neighbours, error_squares
+    return _Survey(rms, neighbours, error_squares, is_plain)
+
+
+def _norm(flat: torch.Tensor, order: float = 2.0) -> torch.Tensor:
+    """In one pass; 0 of nothing."""
+    import torch
+
+    return torch.linalg.vector_norm(flat, order) if flat.numel() else flat.new_zeros(())
+
+
+def _square(norm: torch.Tensor) -> float:
+    """Infinity, where Python's own power would raise."""
+    value = float(norm)
+    return value * value
 
 
 def _raise(largest: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> None:
@@ -182,32 +222,38 @@ def _bound(
     reference: torch.Tensor,
     exact: torch.Tensor,
     into: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    *,
-    rms: float,
-    worst: torch.Tensor,
+    survey: _Survey,
     factor: float,
+    *,
+    rounding_rules: bool,
 ) -> int:
     """Writes low, high and where NaN is right; returns how many elements are left out."""
     import torch
 
     low, high, nan = into
     dtype = reference.dtype
-    y, is_finite = finite(exact, dtype)
 
-    def around(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        off = torch.maximum(4 * worst[power_of_two(values)], factor * values.abs().clamp_min_(rms))
+    def around(values: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> None:
+        off = values.abs().clamp_min_(survey.rms).mul_(factor)
+        if not rounding_rules:
+            off = torch.maximum(off, 4 * survey.worst[power_of_two(values)])
         off += torch.finfo(dtype).tiny
-        return values - off, values + off  # rounded to nearest in the output's type: half an ulp is far inside
+        torch.sub(values, off, out=low)  # rounded to nearest in the output's type: half an ulp is far inside
+        torch.add(values, off, out=high)
 
-    for bound, values in zip((low, high), around(y), strict=True):
-        bound.copy_(values)
-    unusable = is_finite & ~((reference.double() - y).abs_() <= _usable_error(y, rms, dtype))
+    if survey.is_plain:
+        around(exact, low, high)
+        return 0
+    y, is_finite = finite(exact, dtype)
+    around(y, low, high)
+    unusable = is_finite & ~((reference.double() - y).abs_() <= _usable_error(y, survey.rms, dtype))
     if bool(is_finite.all()) and not bool(unusable.any()):
         return 0
     narrow, overflows, infinite = exact.to(dtype), ~is_finite & torch.isfinite(exact), torch.isinf(exact)
-    for bound, values in zip((low, high), around(exact[overflows]), strict=True):
-        bound[overflows] = values.to(dtype)
-        bound[infinite] = narrow[infinite]
+    beyond = torch.empty_like(narrow[overflows]), torch.empty_like(narrow[overflows])
+    around(exact[overflows], *beyond)
+    for bound, values in zip((low, high), beyond, strict=True):
+        bound[overflows], bound[infinite] = values, narrow[infinite]
     loose = unusable | (~is_finite & ~same_kind(reference, narrow))
     low.masked_fill_(loose, -math.inf)
     high.masked_fill_(loose, math.inf)
@@ -227,15 +273,27 @@ def finite(exact: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch
     above its largest number rounds to that."""
     import torch
 
-    info = torch.finfo(dtype)
-    is_finite = exact.abs() < info.max / (2 - info.eps) * (2 - info.eps / 2)
+    is_finite = exact.abs() < _end(dtype)
     return torch.where(is_finite, exact, 0.0), is_finite
+
+
+def _end(dtype: torch.dtype) -> float:
+    """The least number that rounds to infinity."""
+    import torch
+
+    info = torch.finfo(dtype)
+    return info.max / (2 - info.eps) * (2 - info.eps / 2)
 
 
 def _usable_error(exact: torch.Tensor, rms: float, dtype: torch.dtype) -> torch.Tensor:
     import torch
 
-    return exact.abs().clamp_min_(rms).mul_(max(0.01, 16 * roundoff(dtype))).add_(torch.finfo(dtype).tiny)
+    return exact.abs().clamp_min_(rms).mul_(_usable_share(dtype)).add_(torch.finfo(dtype).tiny)
+
+
+def _usable_share(dtype: torch.dtype) -> float:
+    """How large an error of the reference may be, as a share of S(y)."""
+    return max(0.01, 16 * roundoff(dtype))
 
 
 def power_of_two(exact: torch.Tensor) -> torch.Tensor:
@@ -300,11 +358,13 @@ def errors(actual: torch.Tensor, expected: Expected) -> Errors:
     tolerance = _KERNELBENCH_TOLERANCE.get(_name(actual.dtype), 1e-4)
     largest, squares, count, agrees = 0.0, 0.0, 0, True
     for part in parts(flat):
-        difference = (flat[part].double() - exact[part]).abs_()
-        difference = difference[torch.isfinite(difference)]
-        if difference.numel():
-            largest, count = max(largest, float(difference.max())), count + difference.numel()
-            squares += float(difference.square_().sum())
+        difference = flat[part].double().sub_(exact[part])
+        most = float(_norm(difference, math.inf))
+        if not math.isfinite(most):
+            difference = difference[torch.isfinite(difference)]
+            most = float(_norm(difference, math.inf))
+        largest, count = max(largest, most), count + difference.numel()
+        squares += _square(_norm(difference))
         agrees = agrees and torch.allclose(flat[part], reference[part], rtol=tolerance, atol=tolerance)
     rms_err = math.sqrt(squares / max(1, count))
     floor = max(expected.reference_rms_err, 0.25 * roundoff(actual.dtype) * expected.rms, 1e-300)

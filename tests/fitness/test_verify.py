@@ -73,6 +73,68 @@ def test_small_elements_are_judged_by_the_references_error_at_their_own_size():
     assert verify.is_right(by_another_formula, verify.expect(gelu, exact, terms=2))
 
 
+def formula(reference: torch.Tensor, exact: torch.Tensor, factor: float) -> list[tuple[float, float]]:
+    """The bounds as the module's docstring says them, element by element."""
+    info, share = torch.finfo(reference.dtype), max(0.01, 16 * verify.roundoff(reference.dtype))
+    truth, given = exact.tolist(), reference.double().tolist()
+    held = [
+        math.isfinite(float(y)) and math.isfinite(float(n))
+        for y, n in zip(truth, exact.to(reference.dtype), strict=True)
+    ]
+    rms = math.sqrt(sum(y * y for y, is_held in zip(truth, held, strict=True) if is_held) / len(truth))
+    usable = [
+        is_held and abs(r - y) <= share * max(abs(y), rms) + info.tiny
+        for y, r, is_held in zip(truth, given, held, strict=True)
+    ]
+    worst: dict[int, float] = {}
+    for y, r, is_usable in zip(truth, given, usable, strict=True):
+        if is_usable:
+            worst[math.frexp(y)[1]] = max(worst.get(math.frexp(y)[1], 0.0), abs(r - y))
+    bounds = []
+    for y, r, is_held, is_usable in zip(truth, given, held, usable, strict=True):
+        if math.isfinite(y):
+            near = max(worst.get(math.frexp(y)[1] + step, 0.0) for step in (-1, 0, 1))
+            off = max(4 * near, factor * max(abs(y), rms)) + info.tiny
+        if is_usable or (not is_held and math.isfinite(y) and r == math.copysign(math.inf, y)):
+            bounds.append((y - off, y + off))
+        elif math.isinf(y) and r == y:
+            bounds.append((y, y))
+        else:
+            bounds.append((-math.inf, math.inf))
+    return bounds
+
+
+ODDITIES = {
+    "none": [],
+    "zeros": [(0.0, 0.0), (0.0, 1e-7), (-0.0, 0.0)],
+    "a reference astray": [(1.0, 1.5), (2.0, math.nan), (3.0, math.inf)],
+    "infinity and NaN": [(math.inf, math.inf), (-math.inf, -math.inf), (math.inf, 3.0), (math.nan, math.nan)],
+    "beyond the range": [(1e39, math.inf), (-1e300, -math.inf), (1e39, 5.0)],
+    "small numbers": [(1e-30, 1.1e-30), (1e-300, 0.0)],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("spread", [0.0, 6.0])
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 3e-3])
+@pytest.mark.parametrize("oddity", ODDITIES.values(), ids=ODDITIES.keys())
+def test_the_bounds_are_those_of_the_formula(dtype, spread, noise, oddity):
+    """On whichever of the quick ways the numbers take."""
+    generator = torch.Generator().manual_seed(7)
+    exact = torch.randn(300, generator=generator, dtype=torch.float64)
+    exact *= (spread * torch.randn(300, generator=generator, dtype=torch.float64)).exp2()
+    reference = (exact * (1 + noise * torch.randn(300, generator=generator, dtype=torch.float64))).to(dtype)
+    for place, (y, r) in enumerate(oddity):
+        exact[place], reference[place] = y, r
+    expected = verify.expect(reference, exact, terms=64)
+    wanted = torch.tensor(formula(reference, exact, expected.factor), dtype=torch.float64).to(dtype)
+    nan = torch.isnan(exact) & torch.isnan(reference)
+    assert not nan.any() if expected.nan is None else torch.equal(expected.nan, nan)
+    for bounds, column in ((expected.low, 0), (expected.high, 1)):
+        found = torch.where(nan, wanted[:, column], bounds)
+        torch.testing.assert_close(found, wanted[:, column], rtol=2 * torch.finfo(dtype).eps, atol=0)
+
+
 def test_at_the_end_of_a_types_range_both_sides_of_the_rounding_are_right():
     """In fp16, 65504 is the largest number and from 65520 on values round to infinity; c u y is about 180 here."""
     exact = torch.tensor([1.0, 65510.0, -65518.0, 65530.0, 66000.0, 1e5], dtype=torch.float64)
