@@ -15,6 +15,7 @@ import os
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from experiments.adversarial.catalogue import Kernel
 from experiments.adversarial.counting import Outcome
 from experiments.adversarial.journal import Journal, OutOfTime
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
-from fitness.machine import device_name, judge_sha256
+from fitness.machine import device_name
 from fitness.workbench import Workbench
 
 REQUEUES = 5
@@ -147,7 +148,6 @@ def document(outcomes: Sequence[Outcome], figures: dict[str, Any], about: dict[s
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": device_name(),
-        "judge_sha256": judge_sha256(),
         **about,
         **figures,
         "rows": [found.to_json() for found in outcomes],
@@ -190,6 +190,7 @@ def main(
     click.echo(report(outcomes, figures))
     devices = sorted({e.device_name for found in tally.found.values() for e in found if e.device_name})
     about = {"device": device, "device_names": devices, "sandbox": level, "times": times, "is_complete": is_over}
+    about["judges"] = dict(Counter(e.judge_sha256 for found in tally.found.values() for e in found).most_common())
     about["wall_s"] = round(time.monotonic() - started, 1)
     if out is not None:
         out.write_text(json.dumps(document(outcomes, figures, about), indent=1) + "\n")
