@@ -26,12 +26,12 @@ demo: $(VENV)/.ready
 	@echo; echo "Report: $(DEMO)/report/index.html   Kernel: $(DEMO)/export   Database: $(DEMO)/kb_evolve.db"
 
 # Tests that time no kernel share the CPUs; the others have them to themselves.
-TIMED := tests/kb_evolve/test_real_run.py
+TIMED := tests/kb_evolve/test_real_run.py tests/kb_evolve/test_export_openevolve.py
 TOGETHER := tests/islands tests/mutators tests/problems tests/kb_evolve
 ALONE := $(filter-out $(TOGETHER),$(wildcard tests/*)) $(TIMED)
 
 test: $(VENV)/.ready $(VENV)/.browser
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu' $(TOGETHER) --ignore=$(TIMED)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu' $(TOGETHER) $(addprefix --ignore=,$(TIMED))
 	$(BIN)/python -m pytest -q -m 'not slow and not gpu' $(ALONE)
 
 test-all: $(VENV)/.ready $(VENV)/.browser

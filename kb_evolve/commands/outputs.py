@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from islands.store import Store
 
 
-FORMATS = ("kernelbench", "bundle", "markdown", "replies")
+FORMATS = ("kernelbench", "bundle", "markdown", "replies", "openevolve")
 
 
 @click.command(epilog="Example: kb-evolve report rmsnorm-cpp-cpu-fp32 --out report")
@@ -110,7 +110,7 @@ def export(
     kernelbench: files in KernelBench's layout that run with torch alone; several runs on problems of one level go into
     one folder, as its analysis reads them. bundle: the elite with its lineage, prompts, evaluations and checksums, for
     `kb-evolve verify` elsewhere. markdown: a summary for an issue or a pull request. replies: what its models answered,
-    for `kb-evolve run --replay`.
+    for `kb-evolve run --replay`. openevolve: the correct programs as a checkpoint, with our judge as the evaluator.
     """
     from islands.store import open_store
 
@@ -149,10 +149,14 @@ def _write_files(
     from islands.turns import EMBED
     from kb_evolve.export.bundle import export_bundle
     from kb_evolve.export.kernelbench import export_run, export_runs
+    from kb_evolve.export.openevolve import export_openevolve
     from kb_evolve.export.replies import export_replies
+    from kb_evolve.standing import best_of, stream
 
     if form == "bundle":
         return export_bundle(store, runs[0], out)
+    if form == "openevolve":
+        return export_openevolve(runs[0], best_of(store, runs[0].id), stream(store, runs[0].id), out)
     if form == "replies":
         return [export_replies([*store.turns(runs[0].id), *store.turns(runs[0].id, operator=EMBED)], out)]
     if len(runs) > 1:
