@@ -24,7 +24,7 @@ from islands.store import Store, StoreError
 from kb_evolve.dashboard import metrics, views
 from kb_evolve.dashboard.guard import Access, App, Guard
 from kb_evolve.dashboard.pages import STATIC, rendered
-from kb_evolve.dashboard.watch import Unreadable, Watch, Watches
+from kb_evolve.dashboard.watch import PATIENCE_S, Unreadable, Watch, Watches
 
 LOOK_EVERY_S = 1.0
 """How often an open page's stream asks the database whether something was added (some microseconds each)."""
@@ -51,8 +51,8 @@ TITLES = {
 BROKEN = "The dashboard failed to make this page: where `kb-evolve serve` runs, its terminal says more."
 
 
-States = list[tuple[str, State, bool]]
-"""Of each run its id, how far it has come, and whether it is running."""
+States = list[tuple[str, State | None, bool, bool]]
+"""Of each run its id, how far it has come, whether it is running, and whether it was read before."""
 
 
 def create_app(watches: Watches, access: Access) -> App:
@@ -100,7 +100,7 @@ class Pages:
         return self.watches.store
 
     def home(self, request: Request) -> Response:
-        self.watches.warm()
+        self.watches.warm(PATIENCE_S)
         live = self._live(self.watches.all())  # before the page: it may then know less than the page, never more
         return HTMLResponse(rendered("home.html", db=self.store.path.name, live=live, **views.home(self.watches)))
 
@@ -122,7 +122,9 @@ class Pages:
     def _live(self, watches: list[Watch], run_id: str = "") -> str:
         """Address of the stream for a page that shows these runs as they were read last."""
         known = [(watch.run.id, watch.known) for watch in watches]
-        states = [(name, one.state, self.store.is_running(name)) for name, one in known if one]
+        states = [
+            (name, one.state if one else None, self.store.is_running(name), one is not None) for name, one in known
+        ]
         return f"/live?seen={digest_of(states)}" + (f"&run={quote(run_id)}" if run_id else "")
 
     def candidate(self, request: Request) -> Response:
@@ -192,7 +194,7 @@ class Pages:
                 seen = digest
                 wait_s = max((each.wait_s for each in watches), default=0.0)
                 await _pause(stopping, wait_s)  # now the page will have what changed
-            told, running = sum(state.told for _, state, _ in states), sum(running for _, _, running in states)
+            told, running = sum(one[1].told for one in states if one[1]), sum(one[2] for one in states)
             yield {"event": event, "data": json.dumps({"told": told, "running": running})}
             event = "changed"
             await _pause(stopping, LEAST_PAUSE_S)
@@ -201,8 +203,8 @@ class Pages:
         """That run, or all, and how far they have come."""
         store = self.store
         watches = [watch] if watch else self.watches.all()
-        ids = [each.run.id for each in watches]
-        return watches, [(run_id, store.state(run_id), store.is_running(run_id)) for run_id in ids]
+        known = [(each.run.id, each.known is not None) for each in watches]
+        return watches, [(name, store.state(name), store.is_running(name), is_known) for name, is_known in known]
 
     def _watch(self, request: Request) -> Watch:
         return self._found(request.path_params["run"])

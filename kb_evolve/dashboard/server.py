@@ -8,16 +8,11 @@ import ipaddress
 import os
 import secrets
 import socket
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from islands.store import StoreError, open_store
 from kb_evolve.dashboard.guard import Access
-
-if TYPE_CHECKING:
-    from kb_evolve.dashboard.watch import Watches
 
 SHUTDOWN_S = 1
 """Seconds that open streams get when the server ends."""
@@ -66,15 +61,10 @@ def serve(
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
         tell(address_of(host, found_port), access)
-        threading.Thread(target=_warm, args=(watches,), daemon=True).start()
+        with contextlib.suppress(StoreError):  # said again, in words, on the page that needs it
+            watches.warm(0.0)
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listener])
-
-
-def _warm(watches: Watches) -> None:
-    """Reads the runs ahead of the first page; what fails here fails again, in words, on the page that needs it."""
-    with contextlib.suppress(StoreError):
-        watches.warm()
 
 
 def access_for(host: str, port: int, with_token: bool = False, names: Iterable[str] = ()) -> Access:

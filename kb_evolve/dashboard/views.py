@@ -32,13 +32,13 @@ class Missing(Exception):
 
 
 def home(watches: Watches) -> dict[str, Any]:
-    """Problems with their runs, newest first; of a run that cannot be read no more than its name."""
-    watches.warm()
+    """Problems with their runs, newest first; of a run that cannot be read, or not yet, no more than its name."""
     problems: dict[str, dict[str, Any]] = {}
     for watch in watches.all():
         run = watch.run
         problem = problems.setdefault(run.problem_sha256, {"title": problem_title(run), "runs": []})
-        problem["runs"].append(run_card(watches.store, watch.known) if watch.known else {"run": run, "told": None})
+        unknown = {"run": run, "told": None, "is_unreadable": watch.is_unreadable}
+        problem["runs"].append(run_card(watches.store, watch.known) if watch.known else unknown)
     return {"problems": list(problems.values()), "count": sum(len(one["runs"]) for one in problems.values())}
 
 

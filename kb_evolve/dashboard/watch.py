@@ -18,7 +18,7 @@ from islands.bouts import ELITE, FALLEN, standings
 from islands.browsing import State
 from islands.candidate import Evaluated
 from islands.run import Attempt, Event, Run
-from islands.store import Store, open_store
+from islands.store import Store, StoreError, open_store
 from kb_evolve.budget import earlier_seconds
 from kb_evolve.dashboard.tallies import Tally, tallies
 from kb_evolve.report import series
@@ -28,6 +28,9 @@ IDLE = 60
 """So many times the CPU seconds that reading the news took, none is read again: reading takes 1/60 of one core."""
 
 LONGEST_PAUSE_S = 300.0
+
+PATIENCE_S = 0.4
+"""So long the first page waits for runs that are read for the first time: one of 100,000 candidates takes 8 s."""
 
 AT_ONCE = 500
 """Candidates that are read in one go: between two of them other pages have their turn at the database."""
@@ -114,6 +117,8 @@ class Watch:
         self._store = store
         self._record = _Record()
         self._overview: Overview | None = None
+        self.is_unreadable = False
+        """When it was tried last."""
         self._read_at = 0.0
         self._lock = threading.Lock()
 
@@ -145,8 +150,11 @@ class Watch:
     def _read(self, state: State) -> Overview:
         try:
             self._record.read(self._store, self.run.id)
-            return _overview(self.run, state, self._record, self._store.paid(self.run.id))
+            found = _overview(self.run, state, self._record, self._store.paid(self.run.id))
+            self.is_unreadable = False
+            return found
         except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+            self.is_unreadable = True
             raise Unreadable(
                 f"The records of run {self.run.name} cannot be read ({type(error).__name__}: {error}). "
                 f"`kb-evolve db check` looks for damage, `kb-evolve db restore` puts a backup back."
@@ -161,6 +169,7 @@ class Watches:
         self._place = _place(store.path)
         self._watches: dict[str, Watch] = {}
         self._lock = threading.Lock()
+        self._reader: threading.Thread | None = None
 
     @property
     def store(self) -> Store:
@@ -184,11 +193,21 @@ class Watches:
         run = self.store.find_run(name_or_id)
         return self._of(run) if run else None
 
-    def warm(self) -> None:
-        """Reads every run that can be read, so that the first page need not."""
-        for watch in self.all():
-            with suppress(Unreadable):
-                watch.overview()
+    def warm(self, patience_s: float | None = None) -> None:
+        """Reads every run that can be read; goes on without whoever waited `patience_s`. StoreError as from `store`."""
+        _ = self.store
+        with self._lock:
+            reader = self._reader
+            if reader is None or not reader.is_alive():
+                reader = self._reader = threading.Thread(target=self._read_all, daemon=True, name="reader")
+                reader.start()
+        reader.join(patience_s)
+
+    def _read_all(self) -> None:
+        with suppress(StoreError):  # who asks for a page is told
+            for watch in self.all():
+                with suppress(Unreadable):
+                    watch.overview()
 
     def _of(self, run: Run) -> Watch:
         store = self.store

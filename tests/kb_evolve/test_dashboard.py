@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -241,6 +242,29 @@ def test_metrics_are_in_prometheus_format(client, db):
         assert f"kb_evolve_best_speedup{{{labels}}} {best_of(store, RUN).evaluation.speedup}" in lines
     age_s = next(float(line.split()[-1]) for line in lines if line.startswith("kb_evolve_last_evaluation_age_seconds{"))
     assert 0 <= age_s < 600
+
+
+def test_the_first_page_does_not_wait_for_a_long_run_and_shows_it_when_it_was_read(db, monkeypatch):
+    may_read, read = threading.Event(), watch_module.Watch._read
+
+    def slow(watch, state):
+        assert may_read.wait(20)
+        return read(watch, state)
+
+    monkeypatch.setattr(watch_module.Watch, "_read", slow)
+    with makers.served(db) as address, httpx.Client(base_url=address, timeout=20) as client:
+        began = time.monotonic()
+        page = client.get("/").text
+        assert time.monotonic() - began < 5 * watch_module.PATIENCE_S
+        assert page.count("being read for the first time") == 2 and "demo" in page
+        live = html.unescape(re.search(r"/live[^\"]*", page)[0])
+        with client.stream("GET", live) as stream:
+            for line in stream.iter_lines():
+                page = client.get("/").text if line == "event: changed" else page
+                if "being read for the first time" not in page:
+                    break
+                may_read.set()
+    assert "evaluated" in page and "cannot be read" not in page
 
 
 def test_a_stream_tells_of_what_is_added(memory_dir):
