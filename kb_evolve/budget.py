@@ -45,7 +45,7 @@ class Budget:
         if limits.attempts is not None and self.attempts >= limits.attempts:
             return f"the budget of {limits.attempts} attempts is used"
         if self.is_time_up():
-            return f"the budget of {limits.minutes:g} minutes is used"
+            return f"the budget of {limits.minutes:g} minute{'' if limits.minutes == 1 else 's'} is used"
         return ""
 
     def is_time_up(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ import click
 
 from islands.candidate import Candidate, Evaluated
 from kb_evolve.commands.tables import wrapped
+from kb_evolve.export.shareable import finite
 from kb_evolve.live import speedup_text
 from kb_evolve.report.text import one_line
 from kb_evolve.seeding.seed import ORIGIN
@@ -57,17 +57,7 @@ def judge_options(command: F) -> F:
 
 def emit_json(document: Any) -> None:
     """The document on stdout; numbers that JSON cannot write (nan, inf) become null."""
-    click.echo(json.dumps(_finite(document), indent=2, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+    click.echo(json.dumps(finite(document), indent=2, allow_nan=False))
 
 
 def evaluated_json(evaluated: Evaluated, run_name: str) -> dict[str, Any]:
