@@ -20,14 +20,14 @@ from kb_evolve.export.tables import COLUMNS
 from kb_evolve.export.whole import PREFIX, WriteError, staged, write_file, write_whole
 
 SLOW = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs tests in the background ignores it
 real, calls = os.{function}, []
 def slow(*arguments, **options):
     calls.append(1)
     if len(calls) == {at}:
         print("waiting", flush=True)
-        for _ in range(600):  # a signal that comes just before a sleep is seen after it
-            time.sleep(0.1)
+        time.sleep(60)
     return real(*arguments, **options)
 os.{function} = slow
 from kb_evolve.cli import main
