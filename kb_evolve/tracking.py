@@ -13,6 +13,7 @@ import math
 import os
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -273,6 +274,7 @@ class TensorBoard:
 
         self.folder = folder / f"{_name(run.name).replace('/', '_')}-{run.id}"
         self._held = self._read()
+        self._let_a_second_begin()
         self._writer = SummaryWriter(str(self.folder))
         if not self._held:
             described = (run.problem_id, run.backend, run.device, run.precision)
@@ -287,6 +289,14 @@ class TensorBoard:
                 for value in event.summary.value:
                     held[value.tag] = max(held.get(value.tag, 0), event.step)
         return held
+
+    def _let_a_second_begin(self) -> None:
+        """Files are read in the order of their names, which begin with the second; a run may go on within one."""
+        names = [path.name.split(".") for path in self.folder.glob("events.out.tfevents.*")]
+        newest = max((int(name[3]) for name in names if name[3].isdigit()), default=0)
+        until = time.monotonic() + 2.0  # a clock that was put back is not waited for
+        while int(time.time()) <= newest and time.monotonic() < until:
+            time.sleep(0.02)
 
     def last_steps(self) -> Mapping[str, int]:
         """Of the event files that were there before."""

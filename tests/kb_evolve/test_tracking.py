@@ -93,6 +93,18 @@ def test_a_resumed_run_goes_on_with_the_same_series_and_repeats_no_step(tmp_path
 
 
 @needs_tensorboard
+def test_a_file_of_the_same_second_is_read_before_the_next_one(tmp_path: Path, toy_problem: Problem) -> None:
+    """Within a second the process id decides; this one is larger than any."""
+    track = (f"tensorboard:{tmp_path / 'curves'}",)
+    common: dict[str, Any] = {"db": str(tmp_path / "kb.db"), "run": "toy", "mutators": ("tune",), "track": track}
+    Search(toy_problem, workbench=Replay(), evaluations=6, **common).run()
+    (path,) = (tmp_path / "curves").glob("*/events*")
+    path.rename(path.with_name(f"events.out.tfevents.{int(time.time()) + 1}.host.99999999.0"))
+    Search(toy_problem, workbench=Replay(), evaluations=12, **common).run()
+    assert_same(scalars(tmp_path / "curves"), folded(tmp_path / "kb.db"))
+
+
+@needs_tensorboard
 def test_a_killed_run_is_drawn_whole_when_it_goes_on(
     tmp_path: Path, toy_problem: Problem, start_search: Callable[..., subprocess.Popen[str]]
 ) -> None:
