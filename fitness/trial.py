@@ -250,7 +250,10 @@ def _refuse_early_work(rounds: Rounds) -> None:
         return
     low, _ = timing.interval(rounds.reveals_ms)
     if low > EARLY_MS:
-        reason = f"work of its own ran on the device while the next inputs were being written: {low:.2f} ms a round"
+        reason = (
+            f"writing its next inputs took {low:.2f} ms a round longer than writing the reference's: work of its own "
+            "ran on the device meanwhile, or it has some hundred threads on the host, each of which is looked at"
+        )
         raise CandidateFailed(Verdict.CONTRACT, reason)
 
 
