@@ -9,8 +9,10 @@ import pytest
 from experiments.bench.gpu_eight import EIGHT
 from experiments.bench.kernelbench_cost import TABLE
 from experiments.bench.records import KERNELBENCH_KERNELS, KernelFile, kernel_files
+from fitness.backends.cuda import find_toolkit
 from fitness.evaluation import Job, Verdict
 from fitness.workbench import Workbench
+from mutators.tunables import find_tunables, set_values
 
 FILES = kernel_files(KERNELBENCH_KERNELS)
 HONEST = [file for file in FILES if file.kind == "honest"]
@@ -164,3 +166,36 @@ def test_the_constant_softmax_is_refused_where_its_honest_twin_is_verified(verdi
 def test_an_honest_triton_kernel_is_right_on_every_family_of_draws(file, verdict):
     found = verdict(file)
     assert found.verdict is Verdict.VERIFIED, found.reason
+
+
+SEARCH = KERNELBENCH_KERNELS.parent / "search"
+CHOICES = {"cuda": ("THREADS", "WIDTH", "KEEP", "STREAMING"), "triton": ("BLOCK", "WARPS", "STAGES")}
+
+
+def search_job(backend: str, place: int) -> Job:
+    """The example's problem in a small size and its first kernel with the first or the last choices."""
+    problem = (SEARCH / "bias_gelu_rmsnorm_problem.py").read_text()
+    for name, (is_now, small) in {"ROWS": (16384, 6), "COLUMNS": (2048, 520)}.items():
+        assert f"{name} = {is_now}\n" in problem
+        problem = problem.replace(f"{name} = {is_now}\n", f"{name} = {small}\n")
+    source = (SEARCH / f"bias_gelu_rmsnorm_{backend}.py").read_text()
+    tunables = find_tunables(source)
+    assert tuple(one.name for one in tunables) == CHOICES[backend]
+    source = set_values(source, {one.name: one.choices[place] for one in tunables})
+    return Job("bias_gelu_rmsnorm", problem, source, backend, arch="sm_90" if backend == "cuda" else "")
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_the_examples_first_triton_kernel_is_right_with_every_choice(place):
+    pytest.importorskip("triton")
+    with Workbench(device="cpu") as bench:
+        found = bench.evaluate(search_job("triton", place))
+    assert found.verdict is Verdict.VERIFIED, found.reason
+
+
+@pytest.mark.skipif(find_toolkit() is None, reason="needs nvcc")
+@pytest.mark.parametrize("place", [0, -1])
+def test_the_examples_first_cuda_kernel_builds_with_every_choice(place):
+    with Workbench(device="cpu") as bench:
+        built = bench.build(search_job("cuda", place))
+    assert built.failure is None, built.failure
