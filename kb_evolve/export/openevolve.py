@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import logging
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PROGRAMS = 1_000
 """As many as OpenEvolve's population holds by default; the fastest."""
+PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Ids that OpenEvolve can make file names of; a database from elsewhere may hold others."""
 CARRIED = Path(__file__).parent / "carried" / "openevolve_evaluator.py"
 METADATA = "metadata.json"
 HEAD = """# openevolve-run initial_program.py evaluator.py --config config.yaml --checkpoint checkpoints/{checkpoint}
@@ -38,7 +41,7 @@ def export_openevolve(run: Run, elite: Evaluated | None, history: Iterable[Evalu
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} is no empty folder: name another one with --out")
-    if elite is None:
+    if elite is None or not _can_go(elite):
         raise ExportError(f"run {run.name!r} has no correct candidate, so there is nothing to go on from")
     chosen, number = _chosen(history, elite)
     settings = _settings(run, chosen)
@@ -63,12 +66,17 @@ def _chosen(history: Iterable[Evaluated], elite: Evaluated) -> tuple[list[Evalua
     number, seen = 0, {elite.candidate.source_sha256}
     fastest: list[tuple[bool, float, int, Evaluated]] = []
     for number, one in enumerate(history, 1):
-        is_elite, speedup = one.candidate.id == elite.candidate.id, one.evaluation.speedup
-        if is_elite or (one.evaluation.is_correct and speedup and one.candidate.source_sha256 not in seen):
+        is_elite = one.candidate.id == elite.candidate.id
+        if is_elite or (one.candidate.source_sha256 not in seen and _can_go(one)):
             seen.add(one.candidate.source_sha256)
-            entry = (is_elite, speedup or 0.0, -number, one)
+            entry = (is_elite, one.evaluation.speedup or 0.0, -number, one)
             (heapq.heappush if len(fastest) < PROGRAMS else heapq.heappushpop)(fastest, entry)
     return [one for *_, one in sorted(fastest, key=lambda entry: -entry[2])], number
+
+
+def _can_go(one: Evaluated) -> bool:
+    """Whether it is correct, and so timed, and its id is one."""
+    return one.evaluation.is_correct and PLAIN.fullmatch(one.candidate.id) is not None
 
 
 def _save(settings: dict[str, Any], chosen: list[Evaluated], elite: Evaluated, folder: Path, number: int) -> None:
@@ -77,12 +85,17 @@ def _save(settings: dict[str, Any], chosen: list[Evaluated], elite: Evaluated, f
 
     logging.getLogger("openevolve").setLevel(logging.ERROR)  # it tells of every cell that is taken
     database = ProgramDatabase(DatabaseConfig(**settings, log_prompts=False, random_seed=None))
-    ids = {one.candidate.id for one in chosen}
+    ids, islands = {one.candidate.id for one in chosen}, _islands(chosen)
     for one in chosen:
         program = _program(one, elite, ids)
-        database.add(program, iteration=one.candidate.number, target_island=one.candidate.island)
+        database.add(program, iteration=one.candidate.number, target_island=islands.index(one.candidate.island))
     database.best_program_id = elite.candidate.id
     database.save(str(folder), number)
+
+
+def _islands(chosen: list[Evaluated]) -> list[int]:
+    """Those that have programs; OpenEvolve's are counted from 0 on in this order."""
+    return sorted({one.candidate.island for one in chosen})
 
 
 def _program(one: Evaluated, elite: Evaluated, ids: set[str]) -> Program:
@@ -110,7 +123,6 @@ def _program(one: Evaluated, elite: Evaluated, ids: set[str]) -> Program:
 def _settings(run: Run, chosen: list[Evaluated]) -> dict[str, Any]:
     """OpenEvolve's settings that follow from the run."""
     longest = max(len(one.candidate.source) for one in chosen)
-    islands = 1 + max(one.candidate.island for one in chosen)
     task = (
         f"You write fast kernels in {run.backend} for {run.device}. The program's class ModelNew must compute what "
         f"Model does in this problem:\n\n```python\n{run.problem_source.strip()}\n```"
@@ -119,7 +131,7 @@ def _settings(run: Run, chosen: list[Evaluated]) -> dict[str, Any]:
         "language": "python",
         "max_code_length": max(10_000, 2 * longest),
         "prompt": {"system_message": task},
-        "database": {"num_islands": islands, "population_size": PROGRAMS, "archive_size": 100},
+        "database": {"num_islands": len(_islands(chosen)), "population_size": PROGRAMS, "archive_size": 100},
         "evaluator": {"timeout": 900, "cascade_evaluation": False, "parallel_evaluations": 1},
     }
 

@@ -6,8 +6,10 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from fitness.evaluation import Verdict
 from fitness.replay import Failure, Landscape
 from islands.store import open_store
 from kb_evolve.export import openevolve
+from kb_evolve.export.kernelbench import ExportError
 from kb_evolve.seeding.files import read_seeds
 from kb_evolve.standing import best_of, standing
 
@@ -55,11 +58,11 @@ def test_openevolves_database_reads_it_and_knows_the_elite(tmp_path: Path, expor
     database.load(str(checkpoint_of(exported)))
     assert database.best_program_id == elite.candidate.id and database.last_iteration == len(told)
     assert (exported / "initial_program.py").read_text() == elite.candidate.source
-    best = elite.evaluation.speedup
+    best, islands = elite.evaluation.speedup, sorted({one.candidate.island for one in told.values()})
     for program in database.programs.values():
         ours = told[program.id]
         assert program.code == ours.candidate.source and ours.evaluation.is_correct
-        assert program.metadata["island"] == ours.candidate.island
+        assert program.metadata["island"] == islands.index(ours.candidate.island)
         assert program.metrics["speedup"] == ours.evaluation.speedup
         assert best is not None and program.metrics["combined_score"] == min(best, program.metrics["speedup"])
         assert program.parent_id is None or program.parent_id in told
@@ -99,6 +102,29 @@ def test_a_run_without_a_correct_candidate_and_a_folder_in_use_are_refused(tmp_p
     answer = kb("export", "second", *arguments)
     assert answer.exit_code == 2 and "no empty folder" in answer.output
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_what_a_database_from_elsewhere_holds_leads_nowhere(tmp_path: Path) -> None:
+    searched(tmp_path / "db")
+    with open_store(tmp_path / "db", read_only=True) as store:
+        run = store.find_run("night")
+        assert run is not None
+        elite, history = best_of(store, run.id), standing(store, run.id)
+    assert elite is not None
+    one = next(each for each in history if each.candidate.source_sha256 != elite.candidate.source_sha256)
+    strange = [
+        replace(one, candidate=replace(one.candidate, id=name, source=one.candidate.source + f"# {number}"))
+        for number, name in enumerate(("../../../evil", "/evil", "a\\b", "", "evil.", "x" * 300))
+    ]
+    strange.append(replace(one, candidate=replace(one.candidate, id="far", island=10**9, source="# far")))
+    openevolve.export_openevolve(run, elite, [*strange, *history], tmp_path / "deep" / "er" / "out")
+    files = {path.stem for path in (checkpoint_of(tmp_path / "deep" / "er" / "out") / "programs").iterdir()}
+    assert elite.candidate.id in files
+    (count,) = re.findall(r"num_islands: (\d+)", (tmp_path / "deep" / "er" / "out" / "config.yaml").read_text())
+    assert 2 <= int(count) <= 6
+    assert {path.name for path in tmp_path.rglob("*") if "evil" in path.name} == {"evil..json"}
+    with pytest.raises(ExportError, match="no correct candidate"):
+        openevolve.export_openevolve(run, strange[0], history, tmp_path / "other")
 
 
 def evaluator(folder: Path) -> Any:
