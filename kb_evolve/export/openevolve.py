@@ -41,8 +41,10 @@ def export_openevolve(run: Run, elite: Evaluated | None, history: Iterable[Evalu
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} is no empty folder: name another one with --out")
-    if elite is None or not _can_go(elite):
+    if elite is None:
         raise ExportError(f"run {run.name!r} has no correct candidate, so there is nothing to go on from")
+    if not _can_go(elite):
+        raise ExportError(f"the elite's id {elite.candidate.id!r} cannot name a file, as OpenEvolve's ids do")
     chosen, number = _chosen(history, elite)
     settings = _settings(run, chosen)
     checkpoint = f"checkpoint_{number}"

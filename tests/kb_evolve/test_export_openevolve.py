@@ -113,18 +113,37 @@ def test_what_a_database_from_elsewhere_holds_leads_nowhere(tmp_path: Path) -> N
     assert elite is not None
     one = next(each for each in history if each.candidate.source_sha256 != elite.candidate.source_sha256)
     strange = [
-        replace(one, candidate=replace(one.candidate, id=name, source=one.candidate.source + f"# {number}"))
+        replace(
+            one, candidate=replace(one.candidate, id=name, digests=None, source=one.candidate.source + f"# {number}")
+        )
         for number, name in enumerate(("../../../evil", "/evil", "a\\b", "", "evil.", "x" * 300))
     ]
-    strange.append(replace(one, candidate=replace(one.candidate, id="far", island=10**9, source="# far")))
+    strange.append(replace(one, candidate=replace(one.candidate, id="far", digests=None, island=10**9, source="# far")))
     openevolve.export_openevolve(run, elite, [*strange, *history], tmp_path / "deep" / "er" / "out")
     files = {path.stem for path in (checkpoint_of(tmp_path / "deep" / "er" / "out") / "programs").iterdir()}
-    assert elite.candidate.id in files
+    assert {elite.candidate.id, "far"} <= files and all(openevolve.PLAIN.fullmatch(name) for name in files)
     (count,) = re.findall(r"num_islands: (\d+)", (tmp_path / "deep" / "er" / "out" / "config.yaml").read_text())
     assert 2 <= int(count) <= 6
     assert {path.name for path in tmp_path.rglob("*") if "evil" in path.name} == {"evil..json"}
-    with pytest.raises(ExportError, match="no correct candidate"):
+    with pytest.raises(ExportError, match="cannot name a file"):
         openevolve.export_openevolve(run, strange[0], history, tmp_path / "other")
+
+
+def test_a_lucky_figure_does_not_stand_above_the_elites(tmp_path: Path) -> None:
+    searched(tmp_path / "db")
+    with open_store(tmp_path / "db", read_only=True) as store:
+        run = store.find_run("night")
+        assert run is not None
+        elite = best_of(store, run.id)
+    assert elite is not None and elite.evaluation.speedup is not None
+    speedup = elite.evaluation.speedup
+    longer = replace(elite.candidate, id="lucky", digests=None, source=elite.candidate.source + "# longer\n" * 500)
+    lucky = replace(elite, candidate=longer, evaluation=replace(elite.evaluation, speedup=2 * speedup))
+    openevolve.export_openevolve(run, elite, [elite, lucky], tmp_path / "out")
+    folder = checkpoint_of(tmp_path / "out")
+    metrics = json.loads((folder / "programs" / "lucky.json").read_text())["metrics"]
+    assert (metrics["combined_score"], metrics["speedup"]) == (speedup, 2 * speedup)
+    assert json.loads((folder / "metadata.json").read_text())["best_program_id"] == elite.candidate.id
 
 
 def evaluator(folder: Path) -> Any:
