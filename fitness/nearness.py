@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fitness.verify import Expected, finite, parts, power_of_two, same_kind
+from fitness.roundoff import finite, parts, power_of_two, same_kind
+from fitness.verify import Expected
 
 if TYPE_CHECKING:
     import torch

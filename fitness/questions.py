@@ -112,6 +112,14 @@ class OracleClient(ProblemProcess):
         self.ask(wire.DRAW, argument, f"computing a draw of family {family}")
         return segment.tensors(inputs), segment.tensors(outputs, after_inputs), segment.tensors(wide, after_narrow)
 
+    def sensitivity(self, is_copied: bool, inputs: Sequence[Layout], outputs: Sequence[Layout]) -> list[torch.Tensor]:
+        """How rounding of inputs and weights moves the last draw's fp64 results, which stay where they are."""
+        wide = [widened(layout) for layout in outputs]
+        place = wire.offsets(inputs)[1] + wire.offsets(outputs)[1] + wire.offsets(wide)[1]
+        segment = self._room(place + wire.offsets(wide)[1])
+        self.ask(wire.SENSITIVITY, wire.COPIED if is_copied else 0, "measuring how its results amplify rounding")
+        return segment.tensors(wide, place)
+
     def close(self) -> None:
         """Ends it and lets go of the shared memory."""
         super().close()

@@ -81,30 +81,34 @@ def oracle(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
         fail(done, LOAD_ERROR, error)
         return
     os.write(done, wire.pack_reply(wire.READY))
+    values: list[Any] = []
+    end = 0
     while message := next_order(go):
         operation, argument, seed = message
+        is_copied = bool(argument & wire.COPIED)
         try:
             if operation == wire.DESCRIBE:
                 os.pwrite(facts_fd, json.dumps(bench.describe()).encode(), 0)
             elif operation == wire.STATE:
                 _write(Segment(descriptor=transfer_fd), 0, bench.weights())
+            elif operation == wire.DRAW:
+                values = bench.inputs(FAMILIES[argument & 0xFF], int.from_bytes(seed, "little"))
+                end = _write_draw(bench, Segment(descriptor=transfer_fd), values, is_copied=is_copied)
             else:
-                _draw(bench, Segment(descriptor=transfer_fd), argument, int.from_bytes(seed, "little"))
+                _write(Segment(descriptor=transfer_fd), end, bench.sensitivity(values, is_copied), contiguous=True)
         except BaseException as error:
             fail(done, RUNTIME_ERROR, error)
             return
         os.write(done, wire.pack_reply(wire.DONE))
 
 
-def _draw(bench: ProblemBench, segment: Segment, argument: int, seed: int) -> None:
-    """Inputs, results and fp64 results of one draw, one after the other."""
+def _write_draw(bench: ProblemBench, segment: Segment, values: Sequence[Any], *, is_copied: bool) -> int:
+    """Inputs, results and fp64 results of one draw, one after the other; returns where they end."""
     import torch
 
-    is_copied = bool(argument & wire.COPIED)
-    values = bench.inputs(FAMILIES[argument & 0xFF], seed)
     base = _write(segment, 0, [value for value in values if isinstance(value, torch.Tensor)])
     base = _write(segment, base, bench.narrow(values, is_copied), contiguous=True)
-    _write(segment, base, bench.wide(values, is_copied), contiguous=True)
+    return _write(segment, base, bench.wide(values, is_copied), contiguous=True)
 
 
 def _write(segment: Segment, base: int, tensors: Sequence[Any], *, contiguous: bool = False) -> int:

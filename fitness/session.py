@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import tempfile
@@ -216,8 +217,10 @@ class Session:
     def _draw(self, family: str, is_copied: bool, *, keep: bool) -> Draw:
         inputs, narrow, wide = self._oracle.draw(family, is_copied, self.inputs, self.outputs)
         pairs = [(r.clone(), y.clone()) if keep else (r, y) for r, y in zip(narrow, wide, strict=True)]
-        expected = [verify.expect(r, y, self._terms, precision=self.job.precision, keep=keep) for r, y in pairs]
-        return Draw(family, [tensor.clone() for tensor in inputs], expected)
+        inputs = [tensor.clone() for tensor in inputs]
+        moved = functools.partial(self._oracle.sensitivity, is_copied, self.inputs, self.outputs)
+        expected = verify.expect_all(pairs, self._terms, moved, precision=self.job.precision, keep=keep)
+        return Draw(family, inputs, expected)
 
     def _surprises(self, is_copied: bool) -> list[list[Draw]]:
         """Batches of the usable families that are not timed, made once."""

@@ -24,7 +24,7 @@ MAX_DIMS, TEXT_BYTES = 8, 1024
 
 GO = struct.Struct("<II16s")
 """Judge to runner: operation, its argument, a seed."""
-RUN, RELEASE, DESCRIBE, STATE, DRAW, WHERE, LIST, MAP, INPUTS, EXACT, STEP = range(1, 12)
+RUN, RELEASE, DESCRIBE, STATE, DRAW, WHERE, LIST, MAP, INPUTS, EXACT, STEP, SENSITIVITY = range(1, 13)
 
 COPIED = 1 << 16
 """Flag on DRAW's argument: with the varied weights that STATE gives, instead of the seeded ones."""

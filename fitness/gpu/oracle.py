@@ -49,6 +49,11 @@ class GpuOracle(ProblemProcess):
         """Writes its results and fp64 results on the inputs in one slot."""
         self.ask(wire.EXACT, slot << 17 | (wire.COPIED if is_copied else 0), "computing exact results")
 
+    def sensitivity(self, slot: int, is_copied: bool) -> None:
+        """Writes how rounding of weights and of the inputs in one slot moves the fp64 results."""
+        doing = "measuring how its results amplify rounding"
+        self.ask(wire.SENSITIVITY, slot << 17 | (wire.COPIED if is_copied else 0), doing)
+
 
 class Stream:
     """Batches of fresh inputs without end."""

@@ -163,8 +163,11 @@ class _Desk:
             self._write("results", 0, self._bench.weights())
         elif operation == wire.INPUTS:
             self._draw(FAMILIES[argument & 0xFF], argument >> 17, int.from_bytes(seed, "little"))
-        else:
+        elif operation == wire.EXACT:
             self._exact(argument >> 17, is_copied)
+        else:
+            moved = self._bench.sensitivity(self._values(argument >> 17), is_copied)
+            self._write("sensitivity", 0, moved, contiguous=True)
         torch.cuda.synchronize()
         if self._is_large:
             self._bench.let_go()
@@ -199,13 +202,15 @@ class _Desk:
 
     def _exact(self, slot: int, is_copied: bool) -> None:
         """The problem's own results on the inputs of one slot, and then its fp64 results, in `results`."""
-        places = iter(self._mapped["inputs"].tensors(self._inputs, slot * self._slot_bytes))
-        values = [next(places) if entry is None else entry for entry in self._constants]
-        values = [unplain_value(value) for value in values]
+        values = self._values(slot)
         narrow = self._bench.narrow(values, is_copied)
         base = self._write("results", 0, narrow, contiguous=True)
         del narrow
         self._write("results", base, self._bench.wide(values, is_copied), contiguous=True)
+
+    def _values(self, slot: int) -> list[Any]:
+        places = iter(self._mapped["inputs"].tensors(self._inputs, slot * self._slot_bytes))
+        return [unplain_value(next(places) if entry is None else entry) for entry in self._constants]
 
     def _write(self, name: str, base: int, tensors: Sequence[Any], *, contiguous: bool = False) -> int:
         layouts = [Layout.of(tensor.contiguous() if contiguous else tensor) for tensor in tensors]

@@ -309,7 +309,13 @@ class GpuSession:
         results = self._memories["results"]
         narrow, wide = results.tensors(self.outputs), results.tensors(wide_layouts, self._output_bytes)
         pairs = [(r.clone(), y.clone()) if clone else (r, y) for r, y in zip(narrow, wide, strict=True)]
-        return [verify.expect(r, y, self._terms, precision=self.job.precision, keep=True) for r, y in pairs]
+
+        def moved() -> list[torch.Tensor]:
+            self._give("sensitivity", wire.offsets(wide_layouts)[1])
+            self._oracle.sensitivity(slot, is_copied)
+            return self._memories["sensitivity"].tensors(wide_layouts)
+
+        return verify.expect_all(pairs, self._terms, moved, precision=self.job.precision, keep=True)
 
     def _ask_oracle(self, outputs: Sequence[torch.Tensor], slot: int, draw: Draw, is_copied: bool) -> None:
         """Decides on outputs that lie too far from the reference's own to be waved through."""

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from fitness import verify
+from fitness import roundoff, verify
 
 
 def pair(exact: torch.Tensor, reference: torch.Tensor | None = None) -> verify.Expected:
@@ -75,7 +75,7 @@ def test_small_elements_are_judged_by_the_references_error_at_their_own_size():
 
 def formula(reference: torch.Tensor, exact: torch.Tensor, factor: float) -> list[tuple[float, float]]:
     """The bounds as the module's docstring says them, element by element."""
-    info, share = torch.finfo(reference.dtype), max(0.01, 16 * verify.roundoff(reference.dtype))
+    info, share = torch.finfo(reference.dtype), max(0.01, 16 * roundoff.roundoff(reference.dtype))
     truth, given = exact.tolist(), reference.double().tolist()
     held = [
         math.isfinite(float(y)) and math.isfinite(float(n))
@@ -154,7 +154,7 @@ def test_what_rounds_to_the_largest_number_is_finite(dtype):
     most = torch.finfo(dtype).max
     step = most - float(torch.nextafter(torch.tensor(most, dtype=dtype), torch.tensor(0.0, dtype=dtype)))
     exact = torch.tensor([most, most + 0.4 * step, most + 0.6 * step, -most - 0.4 * step], dtype=torch.float64)
-    assert verify.finite(exact, dtype)[1].tolist() == [True, True, False, True]
+    assert roundoff.finite(exact, dtype)[1].tolist() == [True, True, False, True]
     assert torch.isfinite(exact.to(dtype)).tolist() == [True, True, False, True]
 
 

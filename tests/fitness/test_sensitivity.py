@@ -1,0 +1,132 @@
+"""Problems that amplify rounding: honest kernels are accepted, others are not, and the draws stay as they were."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fitness import verify
+from fitness.evaluation import Job, Verdict
+from fitness.oracle import ProblemBench
+
+RECURRENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    \"\"\"h = tanh(x_t + h W) over 48 steps: an error grows with each of them until it saturates.\"\"\"
+
+    def __init__(self, gain):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(64, 64) * gain)
+
+    def forward(self, x):
+        h = torch.zeros(x.shape[1], 64)
+        for row in x:
+            h = torch.tanh(row + h @ self.weight)
+        return h
+
+def get_inputs():
+    return [torch.randn(48, 256, 64)]
+
+def get_init_inputs():
+    return [0.22]
+"""
+
+BACKWARDS = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, gain):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(64, 64) * gain)
+
+    def forward(self, x):
+        h = torch.zeros(x.shape[1], 64)
+        for row in x:
+            h = torch.tanh(row + h.flip(1) @ self.weight.flip(0))
+        return h
+"""
+
+
+def backwards(x: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The same recurrence with sums in the other direction."""
+    h = torch.zeros(x.shape[1], 64, dtype=dtype)
+    for row in x.to(dtype):
+        h = torch.tanh(row + h.flip(1) @ weight.flip(0).to(dtype))
+    return h.float()
+
+
+@pytest.fixture
+def bench(tmp_path):
+    path = tmp_path / "problem.py"
+    path.write_text(RECURRENCE)
+    return ProblemBench(str(path), "cpu", "fp32")
+
+
+def test_honest_kernels_stray_elsewhere_than_the_reference_and_lower_precision_strays_everywhere(bench):
+    [weight], refused = bench.weights(), 0
+    for seed in range(16):
+        [x] = values = bench.inputs("sparse", seed)
+        [reference], [exact] = bench.narrow(values, True), bench.wide(values, True)
+        by_luck = verify.expect(reference, exact, terms=64)
+        expected = verify.expect(reference, exact, terms=64, sensitivity=lambda v=values: bench.sensitivity(v, True)[0])
+        honest = backwards(x, weight, torch.float32)
+        refused += not verify.is_right(honest, by_luck)
+        assert expected.is_usable
+        assert verify.is_right(honest, expected), verify.complaint(honest, expected)
+        assert not verify.is_right(backwards(x, weight, torch.bfloat16), expected)
+    assert refused > 0  # the reference's own errors alone are no measure
+
+
+def test_the_sensitivity_leaves_weights_and_results_as_they_were(bench):
+    values = bench.inputs("own", 1)
+    before, state = bench.wide(values, True)[0].clone(), bench.describe()
+    first, second = bench.sensitivity(values, True)[0], bench.sensitivity(values, True)[0]
+    assert first.dtype == torch.float64 and first.shape == before.shape
+    assert torch.equal(first, second)
+    assert 2.0**-26 < float(first.median()) < 1e-3
+    assert torch.equal(bench.wide(values, True)[0], before)
+    assert bench.describe() == state
+
+
+def test_only_a_straying_reference_is_asked_for_it(rows):
+    def never() -> torch.Tensor:
+        raise AssertionError("asked")
+
+    exact = rows.double()
+    verify.expect(rows, exact, terms=64, sensitivity=never)
+    slightly, much = rows.clone(), rows.clone()
+    slightly[3] *= 1 + 1e-4
+    much[:1000] *= 1.5
+    verify.expect(much, exact, terms=64, sensitivity=never)  # it is unusable anyway
+    moved = torch.zeros_like(exact)
+    moved[6], moved[7], moved[8] = 1e-2, torch.inf, torch.nan
+    expected = verify.expect(slightly, exact, terms=64, sensitivity=lambda: moved)
+    without = verify.expect(slightly, exact, terms=64)
+    others = torch.arange(len(rows)).sub(7).abs() > 1
+    assert torch.equal(expected.low[others], without.low[others])
+    assert torch.equal(expected.high[others], without.high[others])
+    torch.testing.assert_close(expected.high[6].double() - exact[6], torch.tensor(0.16).double(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(exact[6] - expected.low[6].double(), torch.tensor(0.16).double(), rtol=1e-4, atol=0)
+    assert expected.low[7:9].isneginf().all() and expected.high[7:9].isposinf().all()
+    assert expected.unusable_share == pytest.approx(2 / len(rows))
+
+
+def test_an_unusable_draw_judges_nobody(rows):
+    expected = verify.expect(rows * 1.5, rows.double(), terms=64)
+    assert not expected.is_usable
+    assert verify.is_right(torch.full_like(rows, 17.0), expected)
+    assert verify.stretch_is_right(torch.full_like(rows[:5], 17.0), expected, 3)
+
+
+@pytest.fixture
+def rows():
+    return torch.randn(20_000, generator=torch.Generator().manual_seed(3))
+
+
+def test_a_judge_accepts_an_honest_kernel_of_such_a_problem(workbench):
+    for _ in range(3):  # as the search does: a machine may be busy for a while
+        found = workbench.evaluate(Job("recurrence", RECURRENCE, BACKWARDS))
+        if found.verdict is not Verdict.NO_VERDICT:
+            break
+    assert found.verdict is Verdict.CORRECT, found.reason
