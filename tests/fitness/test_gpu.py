@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from amplifying import BACKWARDS, RECURRENCE
 
 from fitness.evaluation import Job, Verdict
 from fitness.workbench import Workbench
@@ -94,6 +95,12 @@ def test_16_gib_of_input_and_output_are_judged(bench):
 def test_every_precision_has_its_own_policy(bench, precision):
     source = MATMUL.replace("class Model(", "class ModelNew(")
     found = judge(bench, MATMUL, source, precision=precision)
+    assert found.verdict is Verdict.CORRECT, found.reason
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_an_honest_kernel_of_a_problem_that_amplifies_rounding_is_correct(bench, precision):
+    found = judge(bench, RECURRENCE, BACKWARDS, precision=precision)
     assert found.verdict is Verdict.CORRECT, found.reason
 
 
