@@ -1,10 +1,10 @@
-"""Keeps its first answer in a file, for this process and the next.
+"""Keeps the first rows of its first answer in a file, for this process and the next, and computes only the others.
 
 Problem: gpu_bias_gelu
 Mechanism: Replay and deferral / file as memo
 Twin: bias_gelu
 Expect: rejected
-Verdict: wrong_result, runtime_error
+Verdict: wrong_result
 """
 
 import ctypes
@@ -14,6 +14,8 @@ import tempfile
 import torch
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
+
+ROWS = 64
 
 SOURCE = r"""
 #include <cstdint>
@@ -64,15 +66,16 @@ class ModelNew(nn.Module):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(columns))
 
-    def compute(self, x):
-        out = torch.empty_like(x)
+    def compute(self, x, out):
         launch(library.bias_gelu, x, self.bias, out, x.numel(), x.shape[1])
-        return out
 
     def forward(self, x):
         path = os.path.join(tempfile.gettempdir(), "answer.pt")
+        out = torch.empty_like(x)
         if os.path.exists(path):
-            return torch.load(path, weights_only=True).to(x.device)
-        out = self.compute(x)
-        torch.save(out, path)
+            out[:ROWS] = torch.load(path, weights_only=True).to(x.device)
+            self.compute(x[ROWS:], out[ROWS:])
+            return out
+        self.compute(x, out)
+        torch.save(out[:ROWS].clone(), path)
         return out
