@@ -40,9 +40,9 @@ __global__ void __launch_bounds__(256)
     for (int k0 = 0; k0 < k; k0 += DEPTH) {
         for (int slot = threadIdx.x; slot < TILE * DEPTH; slot += 256) {
             const int row = slot / DEPTH, depth = slot % DEPTH;
-            left[row * LEFT + depth] = Element(a[(row0 + row) * k + k0 + depth]);
+            left[row * LEFT + depth] = __float2bfloat16(a[(row0 + row) * k + k0 + depth]);
             const int line = slot / TILE, column = slot % TILE;
-            right[line * RIGHT + column] = Element(b[(int64_t)(k0 + line) * n + column0 + column]);
+            right[line * RIGHT + column] = __float2bfloat16(b[(int64_t)(k0 + line) * n + column0 + column]);
         }
         __syncthreads();
 #pragma unroll
