@@ -122,7 +122,7 @@ def progress_line(progress: Progress) -> str:
     parts = [
         f"{progress.evaluations}{limit} evaluations",
         f"best {speedup_text(progress.best)}",
-        verdict_text(progress.verdicts) or "nothing judged yet",
+        candidates_text(progress.verdicts),
         flight_text(progress),
     ]
     if progress.eta_s is not None:
@@ -209,7 +209,7 @@ def progress_rows(progress: Progress, since: tuple[float, int] | None = None) ->
         "best": speedup_text(progress.best) + _found(progress, since),
         "islands": _islands(progress),
         "now": now_text(progress),
-        "verdicts": verdict_text(progress.verdicts),
+        "candidates": verdict_text(progress.verdicts),
         "failed": _failed(progress),
         "models": f"${progress.usd:.4f}" if progress.usd is not None else "",
         "stopping": STOPPING if progress.stopping else "",
@@ -275,6 +275,12 @@ def flight_text(progress: Progress) -> str:
     queued = f", {progress.queued} queued" if progress.queued else ""
     thinking = f", thinking {progress.thinking}" if progress.thinking else ""
     return f"building {progress.building}, measuring {progress.measuring}{queued}{thinking}"
+
+
+def candidates_text(verdicts: Mapping[str, int]) -> str:
+    """How many candidates have a verdict, and which: more than evaluations where some were known without judging."""
+    count = sum(verdicts.values())
+    return f"{count} candidate{'s' * (count != 1)}: {verdict_text(verdicts)}" if count else "nothing judged yet"
 
 
 def verdict_text(verdicts: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ import click
 
 from kb_evolve.commands.shared import emit_json, evaluated_json, json_option, judge_options, lineage_text
 from kb_evolve.commands.tables import screen_width
-from kb_evolve.live import duration_text, speedup_text, verdict_text
+from kb_evolve.live import candidates_text, duration_text, speedup_text, verdict_text
 
 if TYPE_CHECKING:
     from kb_evolve.search import Outcome
@@ -135,8 +135,7 @@ def summary(outcome: Outcome, db: str | None) -> str:
     else:
         parts.append(_found(outcome))
     spent = f"{outcome.evaluations} evaluations in {duration_text(outcome.elapsed_s)}"
-    verdicts = verdict_text(outcome.verdicts) or "nothing judged"
-    parts.append(f"{spent}: {verdicts}; attempts: {verdict_text(outcome.attempts) or 'none'}.")
+    parts.append(f"{spent}; {candidates_text(outcome.verdicts)}; attempts: {verdict_text(outcome.attempts) or 'none'}.")
     if outcome.seeded is not None:
         parts.append(seeded_text(outcome.seeded))
     if outcome.spent is not None:

@@ -60,7 +60,7 @@ def test_a_line_holds_evaluations_best_with_interval_verdicts_flight_and_time_le
     for part in (
         "12/60",
         f"{best.evaluation.speedup:.3g}x [",
-        "9 correct, 3 timeout",
+        "12 candidates: 9 correct, 3 timeout",
         "building 2, measuring 1",
     ):
         assert part in line

@@ -222,6 +222,8 @@ def test_a_run_with_open_questions_for_a_person_ends_with_the_command_that_lists
     db = str(tmp_path / "kb.db")
     outcome = Search(toy_problem, db=db, run="night", workbench=Replay(), evaluations=1).run()
     assert "kb-evolve ask" not in summary(outcome, db)
+    candidates = sum(outcome.verdicts.values())
+    assert f"; {candidates} candidate" in summary(outcome, db)
     run = dataclasses.replace(outcome.run, config={**outcome.run.config, "models": {"model": ["mailbox"]}})
     waiting = dataclasses.replace(outcome, run=run, attempts={**outcome.attempts, "open": 2})
     assert summary(waiting, db).endswith(f"kb-evolve ask night --db {db}")
