@@ -103,17 +103,15 @@ class Errors:
 
 
 def longest_sum(shapes: Sequence[tuple[int, ...]], output_shapes: Sequence[tuple[int, ...]]) -> int:
-    """An upper bound, from shapes of inputs and weights alone, on the terms of any sum in the problem.
+    """How many terms a sum over inputs or weights can have, from their shapes alone.
 
-    The largest dimension, a filter's elements per output channel, or all inputs per output element.
+    All dimensions of a tensor but one (normalisation over several, a filter's elements per output channel), or all
+    inputs per output element.
     """
     numels = [math.prod(shape) for shape in shapes]
     outputs = max(1, min((math.prod(shape) for shape in output_shapes), default=1))
-    longest = max((max(shape, default=1) for shape in shapes), default=1)
-    filters = max(
-        (math.prod(shape[1:]) for shape in shapes if 3 <= len(shape) <= 5 and max(shape[2:]) <= 16), default=1
-    )
-    return max(2, longest, filters, max(numels, default=1) // outputs)
+    longest = max((math.prod(sorted(shape)[1 if len(shape) > 1 else 0 :]) for shape in shapes), default=1)
+    return max(2, longest, max(numels, default=1) // outputs)
 
 
 def expect(

@@ -44,6 +44,21 @@ def test_arithmetic_of_lower_precision_is_refused(rows):
     assert not verify.is_right((a.bfloat16() @ b.bfloat16()).float(), expected)
 
 
+@pytest.mark.parametrize("channels", [3, 64])
+def test_arithmetic_of_lower_precision_is_refused_where_bounds_are_at_their_widest(channels):
+    generator = torch.Generator().manual_seed(2)
+    x = torch.rand(4, channels, 40, 40, generator=generator)
+    weight = torch.randn(16, channels, 3, 3, generator=generator)
+    conv = torch.nn.functional.conv2d
+    terms = verify.longest_sum([tuple(x.shape), tuple(weight.shape)], [(4, 16, 38, 38)])
+    expected = verify.expect(conv(x, weight), conv(x.double(), weight.double()), terms)
+    assert expected.factor == pytest.approx(1e-4, rel=0.05)
+    assert verify.is_right(conv(x.double(), weight.double()).float(), expected)
+    for rounded in (truncate_to_tf32, lambda t: t.half().float(), lambda t: t.bfloat16().float()):
+        assert not verify.is_right(conv(rounded(x), rounded(weight)), expected)
+    assert not verify.is_right(conv(x, weight).half().float(), expected)
+
+
 def truncate_to_tf32(x: torch.Tensor) -> torch.Tensor:
     """Keeps 10 bits of the fraction, as tensor cores do."""
     return (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
@@ -206,10 +221,29 @@ def test_bounds_do_not_depend_on_how_the_work_is_cut_up(size):
         assert not verify.is_right(wrong, expected)
 
 
-def test_the_longest_sum_covers_matrix_products_filters_and_full_reductions():
+def test_the_longest_sum_covers_matrix_products_filters_normalisation_and_full_reductions():
     assert verify.longest_sum([(128, 700), (700, 64)], [(128, 64)]) >= 700
     assert verify.longest_sum([(8, 32, 56, 56), (64, 32, 3, 3)], [(8, 64, 54, 54)]) >= 32 * 9
     assert verify.longest_sum([(1000, 1000)], [()]) >= 1_000_000
+    assert verify.longest_sum([(16, 64, 256, 256), (64, 256, 256)], [(16, 64, 256, 256)]) >= 64 * 256 * 256
+    assert verify.longest_sum([(4096, 8192)], [(4096, 8192)]) == 8192
+    assert verify.longest_sum([(5000,), ()], [(5000,)]) == 5000
+
+
+def test_a_normalisation_with_one_plain_sum_per_group_is_accepted():
+    x = torch.rand(4, 64, 32, 32, generator=torch.Generator().manual_seed(5)) + 1
+    groups = x.reshape(32, -1)
+    exact = torch.nn.functional.layer_norm(groups.double(), groups.shape[1:], eps=1e-5).reshape(x.shape)
+    reference = torch.nn.functional.group_norm(x, 8, eps=1e-5)
+    mean = sequential_sum(groups) / groups.shape[1]
+    centred = groups - mean[:, None]
+    scale = (sequential_sum(centred.square()) / groups.shape[1] + 1e-5).rsqrt()
+    terms = verify.longest_sum([tuple(x.shape)], [tuple(x.shape)])
+    honest = (centred * scale[:, None]).reshape(x.shape)
+    assert verify.is_right(honest, verify.expect(reference, exact, terms))
+    assert not verify.is_right(honest, verify.expect(reference, exact, 64))  # what the longest dimension would allow
+    half = (groups.half().float() - mean[:, None]) * scale[:, None]
+    assert not verify.is_right(half.reshape(x.shape), verify.expect(reference, exact, terms))
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 1000])
