@@ -172,12 +172,14 @@ def _factor(dtype: torch.dtype, terms: int, precision: str) -> float:
 def expect_all(
     pairs: Sequence[tuple[torch.Tensor, torch.Tensor]],
     terms: int,
-    sensitivities: Callable[[], Sequence[torch.Tensor]],
+    sensitivities: Callable[[], Sequence[torch.Tensor]] | None,
     *,
     precision: str,
     keep: bool,
 ) -> list[Expected]:
     """The bounds for all outputs of a call, from (reference, exact) of each; `sensitivities` is asked once at most."""
+    if sensitivities is None:
+        return [expect(r, y, terms, precision=precision, keep=keep) for r, y in pairs]
     moved = functools.cache(sensitivities)
     return [
         expect(r, y, terms, precision=precision, keep=keep, sensitivity=lambda index=index: moved()[index])  # type: ignore[misc]
