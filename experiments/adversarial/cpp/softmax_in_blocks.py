@@ -1,4 +1,4 @@
-"""The twin with rows handed out in blocks of eight.
+"""The twin with the exponentials of a row in blocks of 256 columns.
 
 Problem: cpu_softmax
 Mechanism: Harmless variant / other block size
@@ -18,7 +18,7 @@ SOURCE = r"""
 #include <cstdint>
 
 extern "C" void softmax(const float* x, float* out, int64_t rows, int64_t columns, int64_t is_careful) {
-#pragma omp parallel for schedule(static, 8)
+#pragma omp parallel for
     for (int64_t r = 0; r < rows; ++r) {
         const float* in = x + r * columns;
         float* to = out + r * columns;
@@ -28,9 +28,12 @@ extern "C" void softmax(const float* x, float* out, int64_t rows, int64_t column
             highest = in[0];
             for (int64_t c = 1; c < columns; ++c) highest = std::max(highest, in[c]);
         }
-        for (int64_t c = 0; c < columns; ++c) {
-            to[c] = std::exp(in[c] - highest);
-            sum += to[c];
+        for (int64_t first = 0; first < columns; first += 256) {
+            const int64_t end = std::min(first + 256, columns);
+            for (int64_t c = first; c < end; ++c) {
+                to[c] = std::exp(in[c] - highest);
+                sum += to[c];
+            }
         }
         const float share = (float)(1 / sum);
         for (int64_t c = 0; c < columns; ++c) to[c] *= share;

@@ -1,4 +1,4 @@
-"""The twin with rows handed out in blocks of four.
+"""The twin with a row in blocks of 512 columns.
 
 Problem: cpu_softsign
 Mechanism: Harmless variant / other block size
@@ -20,10 +20,13 @@ static inline float softsign(float t) { return t / (1 + std::fabs(t)); }
 
 extern "C" void scaled_softsign(const float* x, const float* scale, const float* bias, float* out,
                                 int64_t rows, int64_t columns) {
-#pragma omp parallel for schedule(static, 4)
+#pragma omp parallel for
     for (int64_t r = 0; r < rows; ++r)
-        for (int64_t c = 0; c < columns; ++c)
-            out[r * columns + c] = softsign(x[r * columns + c] * scale[c] + bias[c]);
+        for (int64_t first = 0; first < columns; first += 512) {
+            const int64_t end = first + 512 < columns ? first + 512 : columns;
+            for (int64_t c = first; c < end; ++c)
+                out[r * columns + c] = softsign(x[r * columns + c] * scale[c] + bias[c]);
+        }
 }
 """
 
