@@ -26,6 +26,7 @@ def roundoff(dtype: torch.dtype) -> float:
 
 
 def name_of(dtype: torch.dtype) -> str:
+    """`float32` for torch.float32."""
     return str(dtype).removeprefix("torch.")
 
 

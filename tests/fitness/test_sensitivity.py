@@ -75,11 +75,14 @@ def test_only_a_straying_reference_is_asked_for_it(rows):
     assert expected.unusable_share == pytest.approx(2 / len(rows))
 
 
-def test_an_unusable_draw_judges_nobody(rows):
-    expected = verify.expect(rows * 1.5, rows.double(), terms=64)
+def test_even_an_unusable_draw_tells_garbage_from_a_result(rows):
+    reference = rows.clone()
+    reference[:1000] *= 1.5
+    expected = verify.expect(reference, rows.double(), terms=64)
     assert not expected.is_usable
-    assert verify.is_right(torch.full_like(rows, 17.0), expected)
-    assert verify.stretch_is_right(torch.full_like(rows[:5], 17.0), expected, 3)
+    assert verify.is_right(rows, expected) and verify.is_right(reference, expected)
+    assert not verify.is_right(torch.full_like(rows, 17.0), expected)
+    assert not verify.stretch_is_right(torch.full_like(rows[:5], 17.0), expected, 2000)
 
 
 @pytest.fixture
