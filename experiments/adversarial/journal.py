@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fitness.evaluation import Evaluation
@@ -30,6 +30,12 @@ class Journal:
             entry = json.loads(line)
             self._done[entry["judge"], entry["kernel"]] += 1
             yield entry["kernel"], Evaluation.from_json(entry["evaluation"]), entry["requeued"]
+
+    def skip(self, kernel: str, count: int, shares: Sequence[int]) -> None:
+        """Takes so many repetitions as made elsewhere, those of the first judge first."""
+        for judge, share in enumerate(shares):
+            self._done[judge, kernel] += min(count, share)
+            count -= min(count, share)
 
     def left(self, judge: int, kernel: str, times: int) -> int:
         """Repetitions of a kernel that this judge still owes."""

@@ -25,6 +25,7 @@ import click
 from experiments.adversarial import catalogue, counting
 from experiments.adversarial.catalogue import Kernel
 from experiments.adversarial.counting import Outcome
+from experiments.adversarial.earlier import EarlierPart
 from experiments.adversarial.journal import Journal, OutOfTime
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
 from fitness.machine import device_name
@@ -53,6 +54,11 @@ class Tally:
 
     def _twin(self, kernel: Kernel) -> list[Evaluation]:
         return self.found.get(f"{kernel.backend}/{kernel.twin}", [])
+
+
+def share(times: int, turn: int) -> int:
+    """How many of the repetitions the judge of this turn makes."""
+    return times * (turn + 1) // JUDGES - times * turn // JUDGES
 
 
 def selected(backends: Sequence[str], names: Sequence[str] = ()) -> list[Kernel]:
@@ -161,6 +167,9 @@ def document(outcomes: Sequence[Outcome], figures: dict[str, Any], about: dict[s
 @click.option("--out", type=click.Path(path_type=Path), help="Where to write the result as JSON.")
 @click.option("--only", "names", multiple=True, metavar="NAME", help="Only this kernel and its twin; may be repeated.")
 @click.option("--journal", "path", type=click.Path(path_type=Path), help="Every evaluation; a stopped run goes on.")
+@click.option(
+    "--earlier", "earlier_path", type=click.Path(path_type=Path, exists=True), help="An earlier --out: it counts."
+)
 @click.option("--limit-s", type=float, help="Stop judging after so many seconds.")
 @click.option("--sandbox", default="auto", show_default=True, type=click.Choice(["auto", "none"]))
 def main(
@@ -170,6 +179,7 @@ def main(
     out: Path | None,
     names: tuple[str, ...],
     path: Path | None,
+    earlier_path: Path | None,
     limit_s: float | None,
     sandbox: str,
 ) -> None:
@@ -177,7 +187,9 @@ def main(
     say = lambda text: click.echo(text, err=True)  # noqa: E731
     started = time.monotonic()
     try:
-        tally, journal = Tally(selected(backends, names)), Journal(path, limit_s)
+        tally, journal, earlier = Tally(selected(backends, names)), Journal(path, limit_s), EarlierPart(earlier_path)
+        for key, made in earlier.counts(tally.kernels).items():
+            journal.skip(key, made, [share(times, turn) for turn in range(JUDGES)])
         for key, evaluation, requeued in journal.earlier():
             tally.found[key].append(evaluation)
             tally.requeued[key] += requeued
@@ -185,12 +197,13 @@ def main(
     except (ValueError, JudgeError) as error:
         click.echo(f"run: {error}", err=True)
         sys.exit(2 if isinstance(error, ValueError) else 3)
-    outcomes = tally.outcomes()
+    outcomes = [earlier.joined(found) for found in tally.outcomes()]
     figures = counting.totals(outcomes)
     click.echo(report(outcomes, figures))
-    devices = sorted({e.device_name for found in tally.found.values() for e in found if e.device_name})
+    evaluations = [evaluation for found in tally.found.values() for evaluation in found]
+    devices = sorted({e.device_name for e in evaluations if e.device_name} | earlier.devices)
     about = {"device": device, "device_names": devices, "sandbox": level, "times": times, "is_complete": is_over}
-    about["judges"] = dict(Counter(e.judge_sha256 for found in tally.found.values() for e in found).most_common())
+    about["judges"] = dict((earlier.judges + Counter(e.judge_sha256 for e in evaluations)).most_common())
     about["wall_s"] = round(time.monotonic() - started, 1)
     if out is not None:
         out.write_text(json.dumps(document(outcomes, figures, about), indent=1) + "\n")
@@ -203,8 +216,8 @@ def _judge_in_turn(
     """Shares the repetitions among JUDGES new judges; returns the sandbox level and whether all were judged."""
     level = ""
     for turn in range(JUDGES):
-        share = times * (turn + 1) // JUDGES - times * turn // JUDGES
-        if not any(journal.left(turn, kernel.key, share) for kernel in tally.kernels):
+        owed = share(times, turn)
+        if not any(journal.left(turn, kernel.key, owed) for kernel in tally.kernels):
             continue
         with Workbench(device=device, sandbox=sandbox) as workbench:
             started = time.monotonic()
@@ -212,7 +225,7 @@ def _judge_in_turn(
             say(f"judge {turn + 1}: {len(tally.kernels)} kernels built in {time.monotonic() - started:.0f} s")
             level = workbench.sandbox_level
             try:
-                judge_all(workbench, tally, device, share, turn=turn, journal=journal, say=say)
+                judge_all(workbench, tally, device, owed, turn=turn, journal=journal, say=say)
             except OutOfTime:
                 say("out of time; the same command goes on")
                 return level, False
