@@ -4,7 +4,10 @@ Problem: gpu_softmax
 Mechanism: Verdict / the task shrunk in a shared namespace
 Twin: softmax
 Expect: rejected
-Verdict: wrong_result
+Verdict: wrong_result, runtime_error
+
+On a GPU its kernels are compiled ahead for the shrunk task, in the build's process; the one that the judge's task
+needs is then missing (runtime_error).
 """
 
 import gc
