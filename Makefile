@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := demo
 DEMO_PROBLEM := bias_gelu_residual_rmsnorm
 
-.PHONY: all demo test test-all check fix bench suite adversarial gpu kernelbench model-test clean
+.PHONY: all demo test test-all check fix bench suite adversarial gpu gpu-figures kernelbench model-test clean
 
 all: check test
 
@@ -75,11 +75,22 @@ kernelbench: $(VENV)/.ready
 	@test -d "$(KERNELBENCH_ROOT)/KernelBench" || { echo "make: KERNELBENCH_ROOT must name a checkout of KernelBench, found '$(KERNELBENCH_ROOT)'"; exit 3; }
 	KERNELBENCH_ROOT="$(KERNELBENCH_ROOT)" $(BIN)/python -m pytest -q tests/kb_evolve/test_export_fastp.py
 
-# On a machine with an NVIDIA GPU and nvcc; PYTHON must be one that has torch with CUDA, Triton and pytest.
+# On a machine with an NVIDIA GPU and nvcc; PYTHON must be one that has torch with CUDA, Triton, click, psutil and pytest.
 gpu:
-	$(PYTHON) -m pytest -q -m gpu
+	$(PYTHON) -m pytest -q -m gpu $$(grep -l 'mark\.gpu' tests/fitness/*.py)
 	$(PYTHON) -m experiments.host --device cuda:0 --out experiments/results/host_gpu.json
 	$(PYTHON) -m experiments.adversarial.run --device cuda:0 --backend cuda --backend triton --times 20 --out experiments/results/adversarial_gpu.json
+
+# What a candidate costs beside KernelBench's evaluator, how good the times are, eight verdicts: forty minutes on a machine as for
+# `gpu`, with the GPU to itself. make gpu-figures KERNELBENCH_ROOT=PATH [DEVICE=cuda:1]; the same command goes on where it was.
+DEVICE ?= cuda:0
+FIGURES := build/gpu-figures
+gpu-figures:
+	@test -d "$(KERNELBENCH_ROOT)/KernelBench" || { echo "make: KERNELBENCH_ROOT must name a checkout of KernelBench, found '$(KERNELBENCH_ROOT)'"; exit 3; }
+	@mkdir -p $(FIGURES)
+	$(PYTHON) -m experiments.bench.gpu_eight --device $(DEVICE) --kernelbench $(KERNELBENCH_ROOT) --out $(FIGURES)/gpu_eight.json
+	$(PYTHON) -m experiments.bench.kernelbench_cost --device $(DEVICE) --kernelbench $(KERNELBENCH_ROOT) --out $(FIGURES)/kernelbench_cost.json --limit-s 3600
+	$(PYTHON) -m experiments.bench.gpu_timing --device $(DEVICE) --out $(FIGURES)/gpu_timing.json --limit-s 3600
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist
