@@ -41,11 +41,11 @@ class Budget:
         """
         limits = self.limits
         if limits.evaluations is not None and self.evaluations + in_flight >= limits.evaluations:
-            return f"the budget of {limits.evaluations} evaluations is used"
+            return f"the budget of {limits.evaluations} evaluation{'s' * (limits.evaluations != 1)} is used"
         if limits.attempts is not None and self.attempts >= limits.attempts:
-            return f"the budget of {limits.attempts} attempts is used"
+            return f"the budget of {limits.attempts} attempt{'s' * (limits.attempts != 1)} is used"
         if self.is_time_up():
-            return f"the budget of {limits.minutes:g} minute{'' if limits.minutes == 1 else 's'} is used"
+            return f"the budget of {limits.minutes:g} minute{'s' * (limits.minutes != 1)} is used"
         return ""
 
     def is_time_up(self) -> bool:

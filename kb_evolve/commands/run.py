@@ -134,7 +134,8 @@ def summary(outcome: Outcome, db: str | None) -> str:
         parts.append("No correct kernel was found.")
     else:
         parts.append(_found(outcome))
-    spent = f"{outcome.evaluations} evaluations in {duration_text(outcome.elapsed_s)}"
+    plural = "s" * (outcome.evaluations != 1)
+    spent = f"{outcome.evaluations} evaluation{plural} in {duration_text(outcome.elapsed_s)}"
     parts.append(f"{spent}; {candidates_text(outcome.verdicts)}; attempts: {verdict_text(outcome.attempts) or 'none'}.")
     if outcome.seeded is not None:
         parts.append(seeded_text(outcome.seeded))
