@@ -37,6 +37,12 @@ class Model(nn.Module):
 def get_inputs(): return [torch.rand(2048, 2048), torch.rand(2048, 2048)]
 def get_init_inputs(): return []
 """
+TUNED = """@triton.autotune(
+    configs=[triton.Config({{"BLOCK": 256 << i % 5}}, num_warps=1 << i // 5) for i in range({count})], key=["n"]
+)
+@triton.jit"""
+"""In place of the decorator of TRITON_RELU, with the launch below: Triton's autotuner chooses at the first call."""
+TUNED_LAUNCH = "relu[lambda sizes: (triton.cdiv(x.numel(), sizes['BLOCK']),)](x, y, x.numel())"
 TRITON_RELU = """
 import torch, torch.nn as nn, triton, triton.language as tl
 @triton.jit
@@ -79,6 +85,16 @@ def test_a_triton_kernel_compiled_ahead_is_correct(bench):
     found = judge(bench, RELU.format(count=1 << 24), TRITON_RELU, backend="triton")
     assert found.verdict is Verdict.CORRECT, found.reason
     assert found.features["build_routes"] == ["triton"]
+
+
+@pytest.mark.parametrize("count", [4, 20], ids=["all compiled ahead", "some compiled at the first call"])
+def test_an_autotuned_triton_kernel_is_correct(bench, count):
+    launch = "relu[(triton.cdiv(x.numel(), 4096),)](x, y, x.numel(), BLOCK=4096, num_warps=8)"
+    assert launch in TRITON_RELU
+    source = TRITON_RELU.replace("@triton.jit", TUNED.format(count=count)).replace(launch, TUNED_LAUNCH)
+    found = judge(bench, RELU.format(count=1 << 24), source, backend="triton")
+    assert found.verdict is Verdict.CORRECT, found.reason
+    assert found.features["build_routes"] == ["triton" if count == 4 else "triton-jit"]
 
 
 def test_a_kernel_compiled_at_load_time_is_correct(bench):
