@@ -139,7 +139,7 @@ class Zygote:
 
     def __init__(self, threads: int, device: str = "cpu", *, bind_threads: bool = False) -> None:
         """`bind_threads`: OpenMP's, of its children, each to a CPU."""
-        self.threads = threads
+        self.threads, self.device = threads, device
         self._home = tempfile.mkdtemp(prefix="zygote-", dir=live_dir())
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(

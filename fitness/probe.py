@@ -54,7 +54,8 @@ class Probe:
 
 
 def probe(zygote: Zygote, *, gpu: bool = False) -> Probe:
-    """Attacks the sandbox of a run and of a build; `gpu` that of a run on a GPU too.
+    """Attacks the sandbox of a run and of a build; `gpu` that of a run on a GPU too, with a CUDA context where the
+    zygote has a GPU.
 
     Raises JudgeError when the attacker cannot even start.
     """
@@ -66,11 +67,12 @@ def probe(zygote: Zygote, *, gpu: bool = False) -> Probe:
         canary.chmod(0o600)
         with _mailbox(folder) as mailbox:
             for kind, (processes, on_gpu) in kinds.items():
-                spec = {"secret": str(canary), "outside": folder, "port": port, "victim": os.getpid()}
+                device = zygote.device if on_gpu else "cpu"
+                spec = {"secret": str(canary), "outside": folder, "port": port, "victim": os.getpid(), "device": device}
                 policy = dataclasses.replace(private_policy((), processes=processes), gpu=on_gpu)
                 allowed = _ALLOWED_TO_BUILDS if processes else _ALLOWED_WITH_GPU if on_gpu else set()
                 succeeded[kind] = _attack(zygote, {**spec, "mailbox": mailbox}, policy) - allowed
-    everything = succeeded["run"] | succeeded["build"]
+    everything = set().union(*succeeded.values())
     findings = tuple(f"a {kind} can {ATTEMPTS[name]}" for kind, names in succeeded.items() for name in sorted(names))
     level = "S2" if not everything else "S0" if everything & {"read_secret", "write_outside"} else "S1"
     policy = private_policy(())
@@ -122,6 +124,10 @@ def _is_left(session: int) -> bool:
 
 def attack(spec: dict[str, Any]) -> list[str]:
     """Runs inside the fence: the names of ATTEMPTS that succeed."""
+    if spec["device"] != "cpu":
+        from fitness.gpu import memory
+
+        memory.use(spec["device"])
     succeeded = [name for name, attempt in _ATTACKS.items() if _succeeds(attempt, spec)]
     with contextlib.suppress(OSError):
         _leave_daemon()

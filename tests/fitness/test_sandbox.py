@@ -33,6 +33,18 @@ def test_every_attack_of_the_probe_fails_here_and_the_level_says_so(zygote):
     assert (found.level, found.findings) == ("S2", ())
 
 
+def test_what_a_run_on_a_gpu_can_do_lowers_the_level_too(zygote, monkeypatch):
+    attack = probe._attack
+    unfenced_gpu = lambda zygote, spec, policy: attack(  # noqa: E731
+        zygote, spec, dataclasses.replace(policy, fenced=not policy.gpu)
+    )
+    monkeypatch.setattr(probe, "_attack", unfenced_gpu)
+    assert probe.probe(zygote).level == "S2"
+    found = probe.probe(zygote, gpu=True)
+    assert found.level == "S0"
+    assert all(finding.startswith("a run on a GPU can ") for finding in found.findings)
+
+
 def _targets(folder: Path) -> dict[str, object]:
     (folder / "secret").write_text("hush")
     return {
@@ -41,6 +53,7 @@ def _targets(folder: Path) -> dict[str, object]:
         "port": 9,
         "victim": os.getpid(),
         "mailbox": str(folder / "mailbox"),
+        "device": "cpu",
     }
 
 
