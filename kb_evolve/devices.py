@@ -124,6 +124,11 @@ def has_package(name: str) -> bool:
         return False
 
 
+def has_nvrtc() -> bool:
+    """Whether kernels can use NVRTC through cuda-core, which is of no use without cuda-bindings."""
+    return has_package("cuda.core") and has_package("cuda.bindings")
+
+
 def nvcc_path() -> str | None:
     """The nvcc that the builder uses; None where it finds none."""
     from fitness.backends.cuda import find_toolkit

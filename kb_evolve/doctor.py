@@ -54,7 +54,7 @@ def examine(db: str) -> Iterator[Check]:
     )
     yield check_nvcc()
     yield check_package("triton", "triton", "needed by backend triton: pip install triton")
-    yield check_package("cuda-core", "cuda.core", "only for kernels that use NVRTC: pip install cuda-core")
+    yield check_nvrtc()
     yield check_ncu()
     yield check_backends()
     yield check_sandbox()
@@ -122,6 +122,14 @@ def check_nvcc() -> Check:
     return Check("nvcc", f"{path}, CUDA {release[1] if release else 'of an unknown version'}")
 
 
+def check_nvrtc() -> Check:
+    """The version of cuda-core, and whether what it needs is there."""
+    advice = "only for kernels that use NVRTC: pip install 'cuda-core[cu13]' (cu12 for CUDA 12)"
+    if devices.has_package("cuda.core") and not devices.has_nvrtc():
+        return Check("cuda-core", f"is of no use without cuda-bindings; {advice}")
+    return check_package("cuda-core", "cuda.core", advice)
+
+
 def check_package(name: str, module: str, advice: str) -> Check:
     """The version of an optional package."""
     if not devices.has_package(module):
@@ -178,10 +186,22 @@ def check_backends() -> Check:
 
 
 def _cuda_here(gpu: bool, has_compiler: bool) -> str:
-    if devices.nvcc_path() is None or not has_compiler:
-        only = "no g++" if not has_compiler else "no nvcc"
-        return f"{only}, so NVRTC only" if devices.has_package("cuda.core") else only
+    nvcc = devices.nvcc_path()
+    if nvcc is None or not has_compiler or not _works(nvcc):
+        only = "no g++" if not has_compiler else "no nvcc that works" if nvcc else "no nvcc"
+        return f"{only}, so NVRTC only" if devices.has_nvrtc() else only
     return "builds, verifies, times" if gpu else "builds only, no GPU"
+
+
+def _works(nvcc: str) -> bool:
+    from fitness.evaluation import JudgeError
+    from kb_evolve import architectures
+
+    try:
+        architectures.of_nvcc(nvcc)
+    except JudgeError:
+        return False
+    return True
 
 
 def _triton_here(gpu: bool) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 
 from fitness.backends.cuda import DEFAULT_ARCH, INSTALL_NVCC
 from fitness.evaluation import JudgeError
-from kb_evolve import devices
+from kb_evolve import architectures, devices
 from kb_evolve.config import Config, ConfigError, RunConfig
 
 BACKENDS = ("cpp", "cuda", "triton")
@@ -32,6 +32,7 @@ def check_target(run: RunConfig) -> None:
     if run.arch and not devices.ARCH.fullmatch(run.arch):
         raise ConfigError(f"unknown architecture {run.arch!r}; expected sm_ and a number, such as sm_90 or sm_90a")
     _check_compiler(run.backend)
+    _check_arch(run)
     check_device(run)
 
 
@@ -79,8 +80,19 @@ def _refuse_gpu(run: RunConfig) -> None:
 def _check_compiler(backend: str) -> None:
     if backend == "triton" and not devices.has_package("triton"):
         raise JudgeError("backend triton needs Triton, which is not installed here: pip install triton")
-    if backend == "cuda" and not devices.has_package("cuda.core") and devices.nvcc_path() is None:
+    if backend == "cuda" and not devices.has_nvrtc() and devices.nvcc_path() is None:
         raise JudgeError(f"backend cuda needs a compiler; {INSTALL_NVCC}")
+
+
+def _check_arch(run: RunConfig) -> None:
+    """The compiler works and knows `arch`."""
+    nvcc = devices.nvcc_path() if run.backend == "cuda" else None
+    known = architectures.of_nvcc(nvcc) if nvcc else frozenset()
+    if run.arch and run.backend == "triton":
+        known = architectures.of_triton()
+    if run.arch and known and run.arch.removesuffix("a") not in known:
+        compiler = "Triton" if run.backend == "triton" else nvcc
+        raise ConfigError(f"{compiler} does not compile for {run.arch}; it knows {architectures.in_words(known)}")
 
 
 def _check_gpu(run: RunConfig) -> None:

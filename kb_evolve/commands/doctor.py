@@ -41,6 +41,10 @@ def doctor(release: str | None, db: str, as_json: bool) -> None:
 
 def _release(device: str) -> None:
     from fitness import health
+    from kb_evolve.config import ConfigError
+    from kb_evolve.devices import DEVICE
 
+    if not DEVICE.fullmatch(device):
+        raise ConfigError(f"unknown device {device!r}; expected the name under which it was put aside, such as cuda:0")
     is_lifted = health.release(device)
     click.echo(f"{device} is used again" if is_lifted else f"{device} was not put aside")

@@ -8,6 +8,7 @@ import pytest
 
 from islands.store import open_store
 from kb_evolve import devices, doctor
+from kb_evolve.config import ConfigError
 
 
 def test_keys_are_found_by_name_and_their_values_stay_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,6 +75,20 @@ def test_a_machine_without_a_gpu_is_fine_and_says_what_each_backend_still_does(
     assert "CUDA 13.0" in doctor.check_nvcc().found and str(tmp_path) in doctor.check_nvcc().found
 
 
+def test_an_nvcc_that_does_not_run_builds_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "nvcc").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "nvcc").chmod(0o755)
+    monkeypatch.setattr(devices, "nvcc_path", lambda: str(tmp_path / "nvcc"))
+    assert "cuda: no nvcc that works" in doctor.check_backends().found
+    assert "does not work" in doctor.check_nvcc().found
+
+
+def test_cuda_core_without_its_bindings_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "has_package", lambda name: name == "cuda.core")
+    found = doctor.check_nvrtc().found
+    assert "of no use without cuda-bindings" in found and "cuda-core[cu13]" in found
+
+
 def test_what_only_gpu_backends_need_is_no_fault_of_a_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(devices, "nvcc_path", lambda: None)
@@ -98,3 +113,5 @@ def test_a_device_that_was_put_aside_is_released_by_the_command():
     assert answer.exit_code == 0 and "used again" in answer.output
     assert health.quarantined("cuda:7") == ""
     assert "was not put aside" in CliRunner().invoke(command, ["--release", "cuda:7"]).output
+    with pytest.raises(ConfigError, match=r"unknown device 'banana'.*cuda:0"):
+        CliRunner().invoke(command, ["--release", "banana"], catch_exceptions=False)

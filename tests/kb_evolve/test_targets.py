@@ -64,6 +64,8 @@ def test_without_a_gpu_triton_is_verified_and_cuda_is_built_and_one_line_says_so
         ({"backend": "cpp", "arch": "sm_90"}, ("--arch sm_90", "cuda and triton")),
         ({"backend": "triton", "arch": "hopper"}, ("hopper", "sm_90")),
         ({"backend": "triton", "arch": "sm_80"}, ("sm_80", "NVIDIA H200", "sm_90")),
+        ({"backend": "triton", "arch": "sm_70"}, ("Triton does not compile for sm_70", "sm_80, sm_86", "sm_100")),
+        ({"backend": "triton", "arch": "sm_999"}, ("sm_999", "sm_90")),
     ],
 )
 def test_what_makes_no_sense_is_a_config_error_that_says_what_does(
@@ -101,6 +103,31 @@ def test_missing_compilers_are_named_with_where_they_were_looked_for(
     with pytest.raises(JudgeError, match=r"pip install triton"):
         check_target(settle(configured(backend="triton")).run)
     with pytest.raises(JudgeError, match=r"no nvcc.*CUDA_HOME.*PATH.*pip install"):
+        check_target(settle(configured(backend="cuda")).run)
+
+
+def nvcc(folder: Path, says: str) -> str:
+    """An nvcc that answers every question so."""
+    path = folder / "nvcc"
+    path.write_text(f"#!/bin/sh\n{says}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_an_architecture_that_nvcc_does_not_know_is_refused_with_those_it_does(
+    no_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = nvcc(tmp_path, "echo sm_80; echo sm_90; echo sm_100")
+    monkeypatch.setattr(devices, "nvcc_path", lambda: path)
+    check_target(settle(configured(backend="cuda", arch="sm_90a")).run)
+    with pytest.raises(ConfigError, match=r"nvcc does not compile for sm_70; it knows sm_80, sm_90, sm_100"):
+        check_target(settle(configured(backend="cuda", arch="sm_70")).run)
+
+
+def test_a_broken_nvcc_is_this_machines_fault(no_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = nvcc(tmp_path, "exit 1")
+    monkeypatch.setattr(devices, "nvcc_path", lambda: path)
+    with pytest.raises(JudgeError, match=r"nvcc does not work.*exit status 1.*doctor"):
         check_target(settle(configured(backend="cuda")).run)
 
 
