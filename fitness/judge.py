@@ -151,7 +151,7 @@ class Judge:
 
     def _check_device(self, verdict: Verdict) -> None:
         """After a crash or a kill on a GPU: JudgeError, and the card put aside, if it no longer computes."""
-        if self._is_gpu and verdict in (Verdict.RUNTIME_ERROR, Verdict.TIMEOUT):
+        if self._is_gpu and verdict in (Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.LOAD_ERROR):
             health.check(self._device, health.starter(self._zygote, self._device, fenced=self._fenced))
 
     @property
@@ -211,22 +211,38 @@ def main(descriptor: int, device: str, sandbox: str) -> None:
     except (JudgeError, ProblemError, CandidateFailed) as error:
         say({"error": str(error)})
         return
+    except RuntimeError as error:
+        say({"error": f"the judge cannot start on {device}: {_first_line(error)}"})
+        return
     say({"ready": True, "sandbox": judge.level})
     for line in lines:
-        request = json.loads(line)
-        job = Job(**request["job"])
-        try:
-            if request["op"] == "measure":
-                say({"evaluation": judge.measure(job, request["artifact_dir"]).to_json()})
-            else:
-                say({"baseline": judge.baseline(job, request["kind"])})
-        except ProblemError as error:
-            say({"error": str(error), "problem": True})
-        except (JudgeError, CandidateFailed) as error:
-            say({"error": str(error)})
-        if judge.is_spent:
+        message = answer(judge, json.loads(line))
+        is_last = judge.is_spent or "failed" in message
+        say({**message, "is_last": is_last})
+        if is_last:
             break
     judge.close()
+
+
+def answer(judge: Judge, request: dict[str, Any]) -> dict[str, Any]:
+    """What the controller is told; `failed` where this process may be unfit for more: its own memory or its CUDA
+    context has failed, not the candidate's."""
+    job = Job(**request["job"])
+    try:
+        if request["op"] == "measure":
+            return {"evaluation": judge.measure(job, request["artifact_dir"]).to_json()}
+        return {"baseline": judge.baseline(job, request["kind"])}
+    except ProblemError as error:
+        return {"error": str(error), "problem": True}
+    except (JudgeError, CandidateFailed) as error:
+        return {"error": str(error)}
+    except (RuntimeError, MemoryError, OSError) as error:
+        text = f"the judge itself failed on {job.device}: {_first_line(error)}"
+        return {"error": f"{text}; the next measurement starts a new one", "failed": True}
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
 
 
 def _end_with_controller(descriptor: int) -> None:

@@ -165,6 +165,8 @@ class Workbench:
             except JudgeError:
                 self._drop_judge()
                 raise
+            if answer.get("is_last"):
+                self._drop_judge()
         if "error" in answer:
             raise (ProblemError if answer.get("problem") else JudgeError)(answer["error"])
         return answer

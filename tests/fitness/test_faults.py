@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -242,6 +244,25 @@ def test_a_judge_killed_while_it_measures_is_an_error_of_ours_and_the_next_measu
     ):
         bench.evaluate(_job(candidate(in_forward=SLEEP)))
     assert _is_gone(struck[0]) and _is_gone(zygote.pid)
+    _next_is_fine(bench)
+
+
+def test_a_judge_without_memory_says_that_it_failed_itself_and_the_next_measurement_has_a_new_one(bench):
+    problem = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+def get_inputs(): return [torch.randn(4096, 4096)]
+def get_init_inputs(): return []
+"""
+    _next_is_fine(bench)
+    judge = program("fitness.judge")
+    held = judge.memory_info().vms + (64 << 20)
+    resource.prlimit(judge.pid, resource.RLIMIT_AS, (held, resource.RLIM_INFINITY))
+    with pytest.raises(JudgeError, match=r"the judge itself failed on cpu: .*the next measurement starts a new one"):
+        bench.evaluate(dataclasses.replace(_job(candidate()), problem_source=problem))
+    assert _is_gone(judge.pid)
     _next_is_fine(bench)
 
 
