@@ -17,11 +17,15 @@ CONTEXTS_BYTES = 6 << 30
 """For the CUDA contexts and libraries of three processes, and for comparing outputs by parts."""
 
 
-def check(job: Job, slot_bytes: int, output_bytes: int) -> None:
+WEIGHTS_COPIES = 5
+"""Of a model's weights beside the oracle's own: fp64 (twice their size), varied, the reference's, the candidate's."""
+
+
+def check(job: Job, slot_bytes: int, output_bytes: int, weights_bytes: int) -> None:
     """JudgeError when the card cannot hold two runners beside the oracle's fp64 results."""
     import torch
 
-    needed = 4 * slot_bytes + 7 * output_bytes + CONTEXTS_BYTES
+    needed = 4 * slot_bytes + 7 * output_bytes + WEIGHTS_COPIES * weights_bytes + CONTEXTS_BYTES
     free, total = torch.cuda.mem_get_info(job.device)
     if needed > free:
         raise JudgeError(

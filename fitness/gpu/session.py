@@ -98,7 +98,7 @@ class GpuSession:
         self._output_bytes = wire.offsets(self.outputs)[1]
         shapes = [layout.shape for layout in (*self.inputs, *self.state_layouts)]
         self._terms = verify.longest_sum(shapes, [layout.shape for layout in self.outputs])
-        room.check(job=self.job, slot_bytes=self._slot_bytes, output_bytes=self._output_bytes)
+        room.check(self.job, self._slot_bytes, self._output_bytes, wire.offsets(self.state_layouts)[1])
         self.calls = self.capacity = 1
         self._give("inputs", self._slot_bytes)
         self._state = self._varied_weights()
