@@ -98,7 +98,9 @@ class Builder:
         self._running = threading.Event()
         self._running.set()
         self._paused_s = 0.0
+        self._built = itertools.count(1)
         builds.sweep(self._root)
+        builds.trim_daily(self._root)
 
     def build(self, job: Job) -> Artifact:
         """The artifact of a job's source, from the cache where it was built, or failed to compile, before.
@@ -115,7 +117,10 @@ class Builder:
                 bridge = self._bridge() if job.backend == "cuda" else None
                 with self._pool.place(EXPECTED_BYTES.get(job.backend, 1 << 30)):
                     self._running.wait()
-                    return self._build_new(job, folder, bridge)
+                    artifact = self._build_new(job, folder, bridge)
+            if next(self._built) % builds.TRIM_EVERY == 0:
+                builds.trim(self._root)
+            return artifact
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 quota.require_disk(self._root)

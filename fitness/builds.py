@@ -16,8 +16,15 @@ from pathlib import Path
 from fitness import quota
 
 SEAL = "complete"
-_KEPT_S = 14 * 86400
+DAY_S = 86_400
+_KEPT_S = 14 * DAY_S
 """Builds not used for this long are removed when a builder starts."""
+MOST_BYTES = 4 << 30
+"""All builds together, about 50,000 small ones: beyond it those go that were used longest ago."""
+IN_USE_S = 3600
+"""A build that was used so lately may be about to be measured, in this process or another, and stays."""
+TRIM_EVERY = 1_000
+"""New builds of one builder after which it looks at the size of all."""
 
 
 class Pool:
@@ -89,6 +96,38 @@ def sweep(root: Path) -> None:
             old = path.name != "locks" and time.time() - path.stat().st_mtime > _KEPT_S
             if left_behind or old:
                 path.unlink() if path.is_file() else quota.remove(path)
+
+
+def trim_daily(root: Path) -> None:
+    """`trim`, unless somebody has done it within a day: looking at 50,000 builds takes a second."""
+    mark = root / "trimmed"
+    if not mark.exists() or time.time() - mark.stat().st_mtime > DAY_S:
+        trim(root)
+
+
+def trim(root: Path, most_bytes: int = MOST_BYTES) -> None:
+    """Removes the builds used longest ago until the others take no more than `most_bytes` on the disk."""
+    (root / "trimmed").touch()
+    used: dict[Path, float] = {}
+    for seal_path in root.glob(f"*/{SEAL}"):
+        with contextlib.suppress(FileNotFoundError):  # another process trims too
+            used[seal_path.parent] = seal_path.parent.stat().st_mtime
+    total = 0
+    for folder in sorted(used, key=lambda path: -used[path]):
+        with contextlib.suppress(FileNotFoundError):
+            total += _disk_bytes(folder)
+            if total > most_bytes and time.time() - used[folder] > IN_USE_S:
+                _remove_unless_used(root, folder, used[folder])
+
+
+def _remove_unless_used(root: Path, folder: Path, since: float) -> None:
+    with lock(root, folder.name):
+        if folder.stat().st_mtime == since:
+            quota.remove(folder)
+
+
+def _disk_bytes(folder: Path) -> int:
+    return sum(path.lstat().st_blocks * 512 for path in (folder, *folder.rglob("*")))
 
 
 def _digest(path: Path) -> str:

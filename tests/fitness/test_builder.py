@@ -153,6 +153,40 @@ def test_leavings_of_killed_builders_are_swept_and_those_of_living_ones_stay(sta
     assert not dead.exists() and alive.exists()
 
 
+def a_build(root: Path, name: str, idle_s: float) -> Path:
+    folder = root / name
+    folder.mkdir()
+    (folder / "product").write_bytes(b"x" * (1 << 20))
+    builds.seal(folder)
+    os.utime(folder, (time.time() - idle_s, time.time() - idle_s))
+    return folder
+
+
+def test_of_too_many_builds_those_used_longest_ago_go(tmp_path):
+    old, older, new = (a_build(tmp_path, name, idle_s) for name, idle_s in (("a", 9e3), ("b", 9e4), ("c", 8e3)))
+    builds.trim(tmp_path, most_bytes=5 << 19)
+    assert (old.exists(), older.exists(), new.exists()) == (True, False, True)
+    assert builds.is_whole(old) and builds.is_whole(new)
+
+
+def test_a_build_that_may_be_in_use_stays_however_large_all_are(tmp_path):
+    folders = [a_build(tmp_path, name, idle_s) for name, idle_s in (("a", 10), ("b", builds.IN_USE_S - 60))]
+    builds.trim(tmp_path, most_bytes=0)
+    assert all(builds.is_whole(folder) for folder in folders)
+
+
+def test_builds_are_trimmed_once_a_day_and_after_so_many_new_ones(state, zygote, monkeypatch):
+    trimmed: list[Path] = []
+    trim = builds.trim
+    monkeypatch.setattr(builds, "trim", lambda root: (trimmed.append(root), trim(root)))
+    monkeypatch.setattr(builds, "TRIM_EVERY", 2)
+    first, _ = Builder(zygote, fenced=True), Builder(zygote, fenced=True)
+    assert len(trimmed) == 1
+    for number in range(3):
+        first.build(Job("p", PROBLEM, f"{CANDIDATE}# {number}"))
+    assert len(trimmed) == 2
+
+
 def test_two_processes_that_build_the_same_source_compile_it_once(state):
     script = (
         "import sys; from fitness.builder import Builder; from fitness.children import Zygote;"
