@@ -62,9 +62,10 @@ def check_device(device: str) -> str:
 
 def _only_built(job: Job, artifact: Artifact) -> Evaluation:
     """The answer on CUDA code where no GPU is."""
+    done = f"built for {job.arch or DEFAULT_ARCH}" if artifact.routes else "nothing was compiled when it was loaded"
     return Evaluation(
         Verdict.NO_VERDICT,
-        f"built for {job.arch or DEFAULT_ARCH}; no GPU is here that could run it",
+        f"{done}; no GPU is here that could run it",
         job.problem,
         job.backend,
         job.source_sha256,

@@ -284,6 +284,12 @@ def test_a_compile_error_carries_the_compilers_own_line(judge):
     assert "tamh" in found.reason
 
 
+def test_without_a_gpu_a_cuda_candidate_that_compiles_nothing_is_not_called_built(judge):
+    found = judge(f"{SCALED_TANH}class ModelNew(Model): pass\n", backend="cuda")
+    assert found.verdict is Verdict.NO_VERDICT, (found.reason, found.log)
+    assert found.reason == "nothing was compiled when it was loaded; no GPU is here that could run it"
+
+
 def test_a_build_that_never_ends_is_stopped(judge):
     found = judge("import time\ntime.sleep(600)", build_timeout_s=2.0)
     assert found.verdict is Verdict.TIMEOUT
