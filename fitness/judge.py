@@ -101,6 +101,7 @@ class Judge:
                 trial.close()
             self._check_device(outcome["verdict"])
             spent = time.perf_counter() - started
+            common["kernelbench_correct"] = trial.kernelbench_correct(outcome["verdict"])
             return Evaluation(**common, **outcome, log=trial.log, evaluate_s=spent, draws=trial.draws)
 
     def baseline(self, job: Job, kind: str) -> dict[str, Any]:
