@@ -97,3 +97,11 @@ def test_whole_numbers_are_compared_with_the_same_tolerance():
     places = torch.tensor([20_000, 3])
     assert accepts(places, places + torch.tensor([1, 0]))
     assert not accepts(places, places + torch.tensor([0, 1]))
+
+
+def test_outputs_in_fp64_are_compared_too():
+    values = torch.linspace(-2, 2, 64, dtype=torch.float64)
+    exact = values + 1e-8
+    expected = verify.expect(values.clone(), exact, terms=2, keep=True)
+    assert kernelbench.accepts([values], [expected], "fp32")
+    assert not kernelbench.accepts([values + 1e-3], [expected], "fp32")
