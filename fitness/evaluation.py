@@ -114,7 +114,8 @@ class Evaluation:
     overhead_ms: float | None = None
     """A trusted no-op measured the same way; reported, never subtracted."""
     kernelbench_correct: bool | None = None
-    """What KernelBench's own rule (atol = rtol = 1e-4 in fp32) says."""
+    """What KernelBench's own rule says on draws of the problem's own inputs (fitness/kernelbench.py), right or wrong by
+    ours; None where no outputs came."""
     judge_sha256: str = ""
     protocol: str = PROTOCOL
 

@@ -30,7 +30,7 @@ from fitness.machine import cache_bytes, device_lock, device_name, judge_sha256
 from fitness.process import CandidateFailed, raise_priority
 from fitness.rounds import FEWEST_ROUNDS, Bench, Plan, paired
 from fitness.sandbox import hide_from_others, sleep_precisely
-from fitness.session import BASELINES, NO_OP, Session
+from fitness.session import BASELINES, NO_OP, Session, tf32_complaint
 from fitness.trial import Trial
 from problems.problem import ProblemError
 
@@ -101,10 +101,14 @@ class Judge:
                 trial.close()
             self._check_device(outcome["verdict"])
             spent = time.perf_counter() - started
+            common["kernelbench_correct"] = trial.kernelbench_correct(outcome["verdict"])
             return Evaluation(**common, **outcome, log=trial.log, evaluate_s=spent, draws=trial.draws)
 
     def baseline(self, job: Job, kind: str) -> dict[str, Any]:
-        """The reference against a baseline of itself; `kind` is one of fitness.session.BASELINES."""
+        """The reference against a baseline of itself; `kind` is one of fitness.session.BASELINES. JudgeError where it
+        fails or the job's precision has no such baseline."""
+        if complaint := tf32_complaint(kind, job.precision):
+            raise JudgeError(f"baseline {kind} of {job.problem} {complaint}: leave it out")
         with device_lock(self._device):
             session = self._session(job)
             is_copied = bool(session.state_layouts)

@@ -54,6 +54,13 @@ BASELINES = {
 lie in memory that the next call overwrites."""
 
 
+def tf32_complaint(kind: str, precision: str) -> str:
+    """Why a baseline in TF32, a way to compute products of fp32 tensors, cannot be had; empty where it can."""
+    if BASELINES[kind][1] != "tf32" or precision in ("fp32", "tf32"):
+        return ""
+    return f"computes products of fp32 tensors in TF32, and precision {precision} has no fp32 tensors"
+
+
 class Session:
     """A problem made ready: all that is expensive and the same for each of its candidates."""
 

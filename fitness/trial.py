@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from fitness import timing, verify
-from fitness.calls import Runner
+from fitness import kernelbench, timing, verify
+from fitness.calls import Call, Runner
 from fitness.draws import Draw, check
 from fitness.evaluation import Job, Verdict
 from fitness.process import CandidateFailed
@@ -31,6 +31,8 @@ RELOAD_S = 0.5
 """On a GPU a candidate that takes longer to load is timed in one process."""
 FEWEST_SINGLES = 6
 """Of fewer rounds nothing can be said with 95%."""
+FAILED_CALLS = (Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY)
+"""A call gave no outputs: nothing can be said of what KernelBench would make of them."""
 SINGLE_TRIES = 3
 """In so many processes: now and then all calls of one are slow, by the CPU or the memory that it happened to get."""
 
@@ -48,6 +50,8 @@ class Trial:
         self._runners: list[Runner | GpuRunner] = []
         self._spent: dict[str, float] = {}
         """Seconds by stage, for whoever asks where the time goes."""
+        self._kernelbench: list[bool] = []
+        """What its rule says of each own draw of the first check."""
         self.draws = 0
         self.log = ""
 
@@ -97,6 +101,13 @@ class Trial:
             reason += f"; its last line: {printed[-1][:200]}"
         return reason, failure.verdict
 
+    def kernelbench_correct(self, verdict: Verdict) -> bool | None:
+        """What KernelBench's rule says of the first check's own draws, up to the call with the first wrong output; None
+        where none was answered or `verdict` says that a call failed."""
+        if not self._kernelbench or verdict in FAILED_CALLS:
+            return None
+        return all(self._kernelbench)
+
     def close(self) -> None:
         """Ends the candidate's processes, keeps their log and removes what they wrote."""
         for runner in self._runners:
@@ -123,7 +134,10 @@ class Trial:
         seen: set[str] = set()
         for group in _grouped(self._session.verification(bool(runner.code))):
             call = runner.call([draw.inputs for draw in group])
-            check(call, group)
+            try:
+                check(call, group)
+            finally:  # after it, so that the verdict waits for nothing
+                self._read_kernelbench(call, group)
             self.draws += len(group)
             draw = group[0]
             if draw.family in ("own", "normal") and draw.family not in seen:
@@ -132,6 +146,11 @@ class Trial:
             del group, draw, call  # large draws must go before the next is made
         self._threads = runner.threads_used()
         return found, runner.peak_extra_bytes()
+
+    def _read_kernelbench(self, call: Call, group: list[Draw]) -> None:
+        for outputs, draw in zip(call.outputs, group, strict=True):
+            if draw.family == "own":
+                self._kernelbench.append(kernelbench.accepts(outputs, draw.expected, self._job.precision))
 
     def _score(self, rounds: Rounds, found: list[Errors], held: int) -> dict[str, Any]:
         result = timing.summarise(rounds.kernel_ms, rounds.reference_ms)
@@ -168,7 +187,6 @@ class Trial:
         return {
             "max_abs_err": max(errors.max_abs_err for errors in found),
             "error_ratio": max(errors.ratio for errors in found),
-            "kernelbench_correct": all(errors.kernelbench_correct for errors in found),
             "peak_mem_bytes": held,
             "features": {
                 "threads": self._threads,

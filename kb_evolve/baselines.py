@@ -1,7 +1,8 @@
-"""The baselines of a problem: measured once per problem, device, precision, judge and torch, then kept as JSON."""
+"""The baselines of a problem, kept as JSON: measured once per problem, device, driver, precision, judge and torch."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fitness.evaluation import PROTOCOL, Job, JudgeError
+from fitness.session import tf32_complaint
 from kb_evolve import devices
 from kb_evolve.config import Config, ConfigError
 from kb_evolve.judging import make_job
@@ -39,15 +41,20 @@ class Timer(Protocol):
         ...
 
 
-def kinds_on(device: str, asked: Sequence[str] = ()) -> tuple[str, ...]:
-    """The baselines to measure on a device, by their names on the command line; ConfigError for one that it lacks."""
+def kinds_on(device: str, precision: str, asked: Sequence[str] = ()) -> tuple[str, ...]:
+    """The baselines to measure on a device in a precision, by their names on the command line.
+
+    ConfigError for one that the device lacks or the precision has no use for.
+    """
     known = CPU_KINDS if device == "cpu" else GPU_KINDS
     for kind in asked:
         if kind not in GPU_KINDS:
             raise ConfigError(f"unknown baseline {kind!r}; possible: {', '.join(GPU_KINDS)}")
         if kind not in known:
             raise ConfigError(f"baseline {kind} needs a GPU, and device {device} is none; possible: {', '.join(known)}")
-    return tuple(asked) or tuple(known)
+        if complaint := tf32_complaint(known[kind], precision):
+            raise ConfigError(f"baseline {kind} {complaint}: leave it out, or give --precision fp32")
+    return tuple(asked) or tuple(kind for kind in known if not tf32_complaint(known[kind], precision))
 
 
 class Shelf:
@@ -83,7 +90,17 @@ def baseline_key(problem: Problem, config: Config, kind: str) -> tuple[str, ...]
     from fitness.machine import judge_sha256
 
     parts = (problem.sha256, device_name(config.run.device), config.run.precision, kind, judge_sha256(), PROTOCOL)
-    return (*parts, metadata.version("torch"), config.judge.sandbox)
+    return (*parts, metadata.version("torch"), config.judge.sandbox, *_gpu_versions(config.run.device))
+
+
+def _gpu_versions(device: str) -> tuple[str, ...]:
+    """Triton's version, whose code torch.compile makes, and the driver's; none on the CPU."""
+    if device == "cpu":
+        return ()
+    triton = ""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        triton = metadata.version("triton")
+    return triton, devices.driver_version()
 
 
 def device_name(device: str) -> str:

@@ -7,7 +7,10 @@ stop, and it can go on.
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,8 +22,16 @@ BAD_INPUT = {"ProblemError", "ConfigError", "StoreError", "ProposalError"}
 """Names of our exceptions for what a user can put right; their rooms need packages that an error must not."""
 
 
+WORDS = "kb_evolve.words"
+"""Where click's context keeps the command line, word by word."""
+
+
 class Commands(click.Group):
     """A group whose commands' errors end as one paragraph on stderr and an exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -35,13 +46,13 @@ class Commands(click.Group):
         except Exception as error:
             if ctx.params.get("debug"):
                 raise
-            code, text = explain(error)
+            code, text = explain(error, ctx.meta[WORDS])
             click.echo(f"kb-evolve: {text}", err=True)
             sys.exit(code)
 
 
-def explain(error: Exception) -> tuple[int, str]:
-    """The exit code and the paragraph for an exception that reached the command line."""
+def explain(error: Exception, words: Sequence[str] = ()) -> tuple[int, str]:
+    """The exit code and the paragraph for an exception that reached the command line, which was `words`."""
     if isinstance(error, ImportError):
         return 3, f"{error}: a package that kb_evolve needs cannot be imported; install kb_evolve again"
     text = "\n".join(line for line in str(error).splitlines() if line.strip())
@@ -50,10 +61,29 @@ def explain(error: Exception) -> tuple[int, str]:
         return 2, text
     if "JudgeError" in classes:
         return 3, text
+    if isinstance(error, OSError) and (place := named_place(error, words)):
+        return 2, f"{place} cannot be used: {error.strerror} ({error.filename}); name another place, or put this right"
     return 3, (
         f"unexpected {type(error).__name__}: {text or 'no message'}. What a run was told is kept; "
         f"`kb-evolve --debug ...` shows where this comes from, which belongs in a bug report."
     )
+
+
+def named_place(error: OSError, words: Sequence[str]) -> str:
+    """The word of the command line that names what the file system refused, something in it, or a folder above it.
+
+    Empty where none does: the user can put nothing right then.
+    """
+    if not isinstance(error.filename, str):
+        return ""
+    refused = Path(os.path.abspath(error.filename))
+    for word in words:
+        name = word.partition("=")[2] if word.startswith("-") else word
+        place = Path(os.path.abspath(os.path.expanduser(name)))
+        is_above = os.sep in name and refused in place.parents
+        if name and (place == refused or place in refused.parents or is_above):
+            return name
+    return ""
 
 
 @click.group(

@@ -201,7 +201,7 @@ def _reach(
         return tuple(Metered(name, Recorded(name, replies, journal)) for name in names), embedder
     found: dict[str, Model] = {}
     if MAILBOX in names:
-        box = Mailbox(journal, Path(models.mailbox) if models.mailbox else None)
+        box = Mailbox(journal, _made_folder(models.mailbox) if models.mailbox else None)
         found[MAILBOX] = box
         closing.callback(box.close)
     specs = specs_of(config)
@@ -212,6 +212,17 @@ def _reach(
         found |= {spec.name: client for spec in specs}
         closing.callback(client.close)
     return tuple(Metered(name, found[name]) for name in names), found.get(models.embedding)
+
+
+def _made_folder(name: str) -> Path:
+    """The mailbox's folder, made; ConfigError where it cannot be, which no question would ever get an answer from."""
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the mailbox {name} cannot be used: {error.strerror} ({error.filename}); name another folder (--mailbox)"
+        ) from error
+    return Path(name)
 
 
 def _prompts(config: Config, run: Run, brief: Brief) -> Any:

@@ -37,8 +37,10 @@ def baseline(
 ) -> None:
     """Time each problem's reference: eager PyTorch and torch.compile, on a GPU also with TF32 and max-autotune.
 
-    What was measured on this device by the same judge and torch is kept and not measured again. A file of
-    KernelBench's holds one kind of baseline: eager, unless --kind names another.
+    eager-tf32 is for fp32 alone: in fp16 and bf16 there is nothing for TF32 to do. compile-max-autotune runs without
+    CUDA graphs, whose outputs the next call overwrites. What was measured on this device by the same judge, torch,
+    Triton and driver is kept and not measured again. A file of KernelBench's holds one kind of baseline: eager, unless
+    --kind names another.
     """
     from kb_evolve.baselines import kernelbench_json
     from kb_evolve.config import ConfigError
@@ -48,11 +50,15 @@ def baseline(
         raise ConfigError(f"--out {out} needs --format kernelbench; a table goes to standard output")
     if form and len(kinds) > 1:
         raise ConfigError(f"KernelBench's file holds one kind of baseline, {len(kinds)} were given: give --kind once")
+    if out:
+        from kb_evolve.export.whole import check_file, write_file
+
+        check_file(Path(out))
     problems = [load(ref, flags["kernelbench"]) for ref in refs]
     found = _found(problems, kinds or (("eager",) if form else ()), fresh, flags)
     if form:
         text = json.dumps(kernelbench_json(problems, found), indent=4)
-        Path(out).write_text(text + "\n", encoding="utf-8") if out else click.echo(text)
+        write_file(Path(out), text + "\n") if out else click.echo(text)
     elif as_json:
         emit_json({"baselines": found})
     else:
@@ -68,7 +74,7 @@ def _found(problems: list[Problem], kinds: tuple[str, ...], fresh: bool, flags: 
 
     config = settle(resolve(flags_layer(flags)))
     check_device(config.run)
-    asked = kinds_on(config.run.device, kinds)
+    asked = kinds_on(config.run.device, config.run.precision, kinds)
     with contextlib.ExitStack() as stack:
 
         @cache

@@ -64,6 +64,7 @@ def evaluation_text(evaluation: Evaluation, width: int | None) -> str:
         "error": _ratio(evaluation.error_ratio),
         "max error": None if evaluation.max_abs_err is None else f"{evaluation.max_abs_err:.3g}",
         "memory": None if evaluation.peak_mem_bytes is None else f"{evaluation.peak_mem_bytes / 2**20:.4g} MiB at peak",
+        "KernelBench": kernelbench_text(evaluation),
         "build": None if evaluation.compile_s is None else f"{evaluation.compile_s:.3g} s",
         "reached": reached_text(evaluation.features),
         "labels": label_text(evaluation.labels),
@@ -74,6 +75,15 @@ def evaluation_text(evaluation: Evaluation, width: int | None) -> str:
     if evaluation.log and evaluation.verdict not in ("correct", "verified"):
         lines.append(evaluation.log.rstrip())
     return "\n".join(lines)
+
+
+def kernelbench_text(evaluation: Evaluation) -> str | None:
+    """What KernelBench's own rule says beside our verdict; None where it was not read."""
+    if evaluation.kernelbench_correct is None:
+        return None
+    if evaluation.kernelbench_correct:
+        return "its own rule accepts (within its tolerance on the problem's own inputs)"
+    return "its own rule refuses (beyond its tolerance on the problem's own inputs)"
 
 
 def label_text(labels: tuple[str, ...]) -> str:

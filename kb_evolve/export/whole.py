@@ -67,6 +67,26 @@ def write_file(path: Path, text: str) -> None:
     WriteError for a folder, for a database (a summary is not worth one), and where the file system refuses.
     """
     path = path.resolve()
+    _refuse_place(path)
+    if path.exists() and not path.is_file():
+        path.write_bytes(text.encode())
+    else:
+        write_whole(path.parent, {path.name: text}, last=path.name)
+
+
+def check_file(path: Path) -> None:
+    """WriteError, before any work is done for it, where the file could not be written; its folder must be there."""
+    path = path.resolve()
+    _refuse_place(path)
+    if path.exists() and not path.is_file():
+        return
+    if not path.parent.is_dir():
+        raise WriteError(f"{path} cannot be written to: there is no folder {path.parent}; create it, or change --out")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise WriteError(f"{path} cannot be written to: no permission in {path.parent}; name another file with --out")
+
+
+def _refuse_place(path: Path) -> None:
     if path.is_dir():
         raise WriteError(f"{path} is a folder, expected the name of a file: name one in it with --out")
     try:
@@ -74,10 +94,6 @@ def write_file(path: Path, text: str) -> None:
             raise WriteError(f"{path} is a database, which is not written over: name another file with --out")
     except OSError as error:
         raise WriteError(f"{path} cannot be written to: {error.strerror}; name another file with --out") from error
-    if path.exists() and not path.is_file():
-        path.write_bytes(text.encode())
-    else:
-        write_whole(path.parent, {path.name: text}, last=path.name)
 
 
 def is_database(path: Path) -> bool:

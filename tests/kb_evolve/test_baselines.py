@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from fitness.evaluation import Job, JudgeError
 from fitness.replay import Replay
+from kb_evolve import devices
 from kb_evolve.baselines import Shelf, baseline_key, kernelbench_json, kinds_on, measure
 from kb_evolve.config import ConfigError, resolve
 from problems.problem import Problem
@@ -97,10 +99,29 @@ def test_a_baseline_without_its_rounds_cannot_become_kernelbenchs(shelf: Shelf) 
 
 
 def test_kinds_that_need_a_gpu_are_refused_without_one_and_measured_on_one() -> None:
-    assert kinds_on("cpu") == ("eager", "compile")
-    assert kinds_on("cuda:0") == ("eager", "eager-tf32", "compile", "compile-max-autotune")
-    assert kinds_on("cuda:0", ["eager-tf32"]) == ("eager-tf32",)
+    assert kinds_on("cpu", "fp32") == ("eager", "compile")
+    assert kinds_on("cuda:0", "fp32") == ("eager", "eager-tf32", "compile", "compile-max-autotune")
+    assert kinds_on("cuda:0", "fp32", ["eager-tf32"]) == ("eager-tf32",)
     with pytest.raises(ConfigError, match=r"eager-tf32 needs a GPU.*eager, compile"):
-        kinds_on("cpu", ["eager-tf32"])
+        kinds_on("cpu", "fp32", ["eager-tf32"])
     with pytest.raises(ConfigError, match=r"'magic'.*eager-tf32"):
-        kinds_on("cpu", ["magic"])
+        kinds_on("cpu", "fp32", ["magic"])
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_tf32_is_no_baseline_where_there_are_no_fp32_tensors(precision: str) -> None:
+    assert kinds_on("cuda:0", precision) == ("eager", "compile", "compile-max-autotune")
+    with pytest.raises(ConfigError, match=rf"eager-tf32.*{precision}.*--precision fp32"):
+        kinds_on("cuda:0", precision, ["eager-tf32"])
+
+
+def test_on_a_gpu_the_versions_of_triton_and_driver_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "gpus", lambda: (devices.Gpu(0, "NVIDIA H200", 140 << 30, (9, 0)),))
+    config = resolve({"run": {"backend": "triton", "device": "cuda:0"}})
+    keys = set()
+    for driver, triton in (("580.65", "3.6.0"), ("590.10", "3.6.0"), ("590.10", "3.7.0")):
+        versions = {"torch": "2.11.0", "triton": triton}
+        monkeypatch.setattr(devices, "driver_version", lambda driver=driver: driver)
+        monkeypatch.setattr(metadata, "version", lambda name, versions=versions: versions[name])
+        keys.add(baseline_key(RELU, config, "compile"))
+    assert len(keys) == 3
