@@ -220,7 +220,7 @@ def _survey(reference: torch.Tensor, exact: torch.Tensor) -> _Survey:
     are_finite, error_squares = is_plain, 0.0
     for part in parts(exact):
         y, is_finite = (exact[part], None) if are_finite else finite(exact[part], reference.dtype)
-        error = reference[part].double().sub_(y).abs_()
+        error = (reference[part] - y).abs_()
         if is_finite is not None or not float(norm(error, math.inf)) <= _usable_share(reference.dtype) * rms:
             is_usable = error <= _usable_error(y, rms, reference.dtype)
             if is_finite is not None:
@@ -241,7 +241,7 @@ def _strays(reference: torch.Tensor, exact: torch.Tensor, survey: _Survey, facto
     dtype, astray, unusable = reference.dtype, 0, 0
     for part in parts(exact):
         y, is_finite = finite(exact[part], dtype)
-        share = ((reference[part].double() - y).abs_() - torch.finfo(dtype).tiny) / y.abs().clamp_min_(survey.rms)
+        share = ((reference[part] - y).abs_() - torch.finfo(dtype).tiny) / y.abs().clamp_min_(survey.rms)
         astray += int((is_finite & ~(share <= factor)).sum())
         unusable += int((is_finite & ~(share <= _usable_share(dtype))).sum())
     return astray > 0 and unusable <= _UNUSABLE_SHARE * exact.numel()
@@ -371,7 +371,7 @@ def errors(actual: torch.Tensor, expected: Expected) -> Errors:
     flat, exact = actual.reshape(-1), expected.exact.reshape(-1)
     largest, squares, count = 0.0, 0.0, 0
     for part in parts(flat):
-        difference = flat[part].double().sub_(exact[part])
+        difference = flat[part] - exact[part]
         most = float(norm(difference, math.inf))
         if not math.isfinite(most):
             difference = difference[torch.isfinite(difference)]

@@ -201,6 +201,15 @@ def test_integer_results_must_equal_the_reference_or_the_exact_ones():
     assert not verify.is_right(torch.tensor([1, 3, 3]), expected)
 
 
+def test_an_fp64_output_and_its_reference_stay_as_they_are():
+    exact = torch.randn(64, 32, dtype=torch.float64)
+    reference, actual = exact * (1 + 1e-15), exact * (1 - 1e-15)
+    before = reference.clone(), actual.clone()
+    expected = verify.expect(reference, exact, 64, keep=True)
+    assert verify.errors(actual, expected).max_abs_err > 0
+    assert torch.equal(reference, before[0]) and torch.equal(actual, before[1])
+
+
 def test_the_error_ratio_is_one_for_the_reference_and_larger_for_a_coarser_result(rows):
     exact = torch.tanh(rows.double())
     reference = torch.tanh(rows)
