@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fitness import builds, quota
+from fitness import builds, quota, reports
 from fitness.backends import cuda
 from fitness.builds import Pool
 from fitness.children import Child, Zygote
@@ -31,22 +31,10 @@ BUILD_FILE_BYTES = 512 << 20
 EXPECTED_BYTES = {"cuda": 3 << 30, "cpp": 1 << 30, "triton": 1 << 30}
 """Memory that a build may come to need: nvcc with torch's own headers takes 3 GB."""
 
-_ERROR_BYTES, _LINE_CHARS = 8_000, 400
+_LINE_CHARS = 400
 _POLL_S = 0.1
 _OWN_DISK_BYTES, _OWN_FILES = 512 << 20, 20_000
 """A build that wrote more than this may have filled the disk itself."""
-
-_COUNTS = (
-    "binary_bytes",
-    "vector_bits",
-    "kernels",
-    "registers",
-    "spill_bytes",
-    "shared_bytes",
-    "num_warps",
-    "num_stages",
-)
-_RESOURCES = ("registers", "spill_bytes", "shared_bytes")
 
 _NOT_ITS_FAULT = re.compile(
     r"Killed|signal \d|terminated program|No space left|Cannot allocate|memory exhausted|out of memory|cannot fork"
@@ -163,7 +151,7 @@ class Builder:
             finally:
                 _end(child)
             if failure is not None:
-                routes = routes_of(work / "products")
+                routes = reports.routes_of(work / "products")
                 if failure[0] is not Verdict.COMPILE_ERROR or _NOT_ITS_FAULT.search(failure[1] + log):
                     self._require_disk(work)
                     return _failed(job, *failure, log, spent, routes)
@@ -238,7 +226,7 @@ class Builder:
         return time.monotonic() - started - (self._paused_s - paused), failure
 
     def _failure(self, child: Child, work: Path) -> tuple[Verdict, str] | None:
-        message = _read_capped(work / "products" / "compile_error.txt")
+        message = reports.read_capped(work / "products" / "compile_error.txt")
         if child.status == 0:
             return None
         if message:
@@ -338,56 +326,11 @@ def _take_over(work: Path) -> None:
 
 def _artifact(folder: Path, compile_s: float, job: Job) -> Artifact:
     products = folder / "products"
-    routes = routes_of(products)
+    routes = reports.routes_of(products)
     if (folder / "failure.json").exists():
         said = json.loads((folder / "failure.json").read_text())
         return _failed(job, Verdict(said["verdict"]), said["reason"], said["log"], compile_s, routes)
-    said = _read_json(products / "features.json")
-    features: dict[str, Any] = {name: said[name] for name in _COUNTS if _is_count(said.get(name))}
-    return Artifact(str(folder), compile_s, routes, features | _kernels(products))
-
-
-def _kernels(products: Path) -> dict[str, Any]:
-    """What the compiled kernels use, from the compiler's report as the build kept it; empty without kernels."""
-    reports = [_read_json(path).get("kernels") for path in sorted(products.glob("*/build.json"))]
-    entries = [entry for report in reports if isinstance(report, list) for entry in report]
-    rows = [[entry.get(name) for name in _RESOURCES] for entry in entries if isinstance(entry, dict)]
-    rows = [row for row in rows if all(map(_is_count, row))]
-    if not rows:
-        return {}
-    greatest = dict(zip(_RESOURCES, (max(column) for column in zip(*rows, strict=True)), strict=True))
-    return {"kernels": len(rows), **greatest, "kernel_resources": rows[: cuda.KERNEL_LIMIT]}
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 40
-
-
-def routes_of(products: Path) -> tuple[str, ...]:
-    """How each extension of a build was compiled, as the build itself says."""
-    routes = []
-    for path in sorted(products.glob("*/build.json")):
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            routes.append(str(_read_json(path)["route"])[:20])
-    return tuple(routes)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a small file that untrusted code wrote; empty when there is none."""
-    with contextlib.suppress(ValueError):
-        said = json.loads(_read_capped(path))
-        return said if isinstance(said, dict) else {}
-    return {}
-
-
-def _read_capped(path: Path) -> str:
-    """The beginning of a file that untrusted code wrote; empty when it is not a plain file."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    with open(descriptor, "rb") as file:
-        return file.read(_ERROR_BYTES).decode(errors="replace")
+    return Artifact(str(folder), compile_s, routes, reports.features_of(products))
 
 
 def _first_error(message: str) -> str:
