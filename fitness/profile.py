@@ -26,6 +26,7 @@ from typing import Any
 
 from fitness.children import Zygote
 from fitness.evaluation import Job
+from fitness.reports import printable
 from fitness.sandbox import Policy
 from fitness.session import private_policy
 
@@ -132,7 +133,7 @@ def take(zygote: Zygote, job: Job, artifact_dir: str, *, fenced: bool, timeout_s
         child.kill()
         found = collect(policy.private_dir)
         if found == {"profile_source": "compiler"}:
-            found["profile_note"] = _printable(child.death() if is_over else f"no profile within {timeout_s:g} s")
+            found["profile_note"] = child.death() if is_over else f"no profile within {timeout_s:g} s"
         return found
     finally:
         child.discard()
@@ -351,22 +352,18 @@ def read_profile(text: str) -> dict[str, Any]:
         return {"profile_source": "compiler"}
     found: dict[str, Any] = {"profile_source": said["profile_source"]}
     if isinstance(said.get("profile_note"), str):
-        found["profile_note"] = _printable(said["profile_note"])
+        found["profile_note"] = printable(said["profile_note"], _MOST_TEXT)
     found |= {name: said[name] for name in NUMBERS if _is_number(said.get(name))}
     for names, is_right in ((NUMBER_LISTS, _is_number), (TEXT_LISTS, lambda value: isinstance(value, str))):
         for name in names:
             items = said.get(name)
             if isinstance(items, list) and len(items) <= _MOST_ITEMS and all(map(is_right, items)):
-                found[name] = [_printable(item) if isinstance(item, str) else item for item in items]
+                found[name] = [printable(item, _MOST_TEXT) if isinstance(item, str) else item for item in items]
     return found
 
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= _MOST_NUMBER
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text[:_MOST_TEXT])
 
 
 def _read_plain_file(path: Path) -> str:

@@ -15,6 +15,10 @@ from fitness.backends import cuda
 
 FILE_BYTES = 8_000
 """Of a file that a build wrote, so much is read."""
+MOST_EXTENSIONS = 64
+"""Extensions of one build whose reports are read."""
+MOST_ROUTE = 20
+"""Characters of a route's name."""
 
 _COUNTS = (
     "binary_bytes",
@@ -31,23 +35,24 @@ _RESOURCES = ("registers", "spill_bytes", "shared_bytes")
 
 def features_of(products: Path) -> dict[str, Any]:
     """What a build's binaries are like, as Artifact.features names it."""
-    said = read_json(products / "features.json")
+    said = _read_json(products / "features.json")
     return {name: said[name] for name in _COUNTS if _is_count(said.get(name))} | _kernels(products)
 
 
 def routes_of(products: Path) -> tuple[str, ...]:
     """How each extension of a build was compiled, as the build itself says."""
-    routes = []
-    for path in sorted(products.glob("*/build.json")):
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            routes.append(str(read_json(path)["route"])[:20])
-    return tuple(routes)
+    return tuple(printable(str(said["route"]), MOST_ROUTE) for said in _reports(products) if "route" in said)
+
+
+def printable(text: str, most: int) -> str:
+    """The first `most` characters of what untrusted code said, with a question mark for what no screen shows."""
+    return "".join(character if character.isprintable() else "?" for character in text[:most])
 
 
 def _kernels(products: Path) -> dict[str, Any]:
     """What the compiled kernels use, from the compiler's report as the build kept it; empty without kernels."""
-    reports = [read_json(path).get("kernels") for path in sorted(products.glob("*/build.json"))]
-    entries = [entry for report in reports if isinstance(report, list) for entry in report]
+    said = [report.get("kernels") for report in _reports(products)]
+    entries = [entry for kernels in said if isinstance(kernels, list) for entry in kernels]
     rows = [[entry.get(name) for name in _RESOURCES] for entry in entries if isinstance(entry, dict)]
     rows = [row for row in rows if all(map(_is_count, row))]
     if not rows:
@@ -60,9 +65,14 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 40
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def _reports(products: Path) -> list[dict[str, Any]]:
+    """What was said of each extension, in an order that stays."""
+    return [_read_json(path) for path in sorted(products.glob("*/build.json"))[:MOST_EXTENSIONS]]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
     """The object in a small file that untrusted code wrote; empty when there is none."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         said = json.loads(read_capped(path))
         return said if isinstance(said, dict) else {}
     return {}

@@ -116,6 +116,18 @@ def test_a_failed_build_may_leave_folders_too_deep_to_be_named(builder, state):
     assert not work.exists(), "what cannot be counted may have filled the disk"
 
 
+def test_a_report_that_a_candidate_forged_harms_nobody(builder):
+    forged = """
+from pathlib import Path
+folder = load_inline.args[0].folder / "forged"
+folder.mkdir()
+(folder / "build.json").write_text("[" * 8_000)
+(folder.parent / "features.json").write_text("[" * 8_000)
+"""
+    found = builder.build(job(CANDIDATE + forged))
+    assert found.failure is None and found.routes == ("lean",)
+
+
 @pytest.mark.parametrize("damage", ["truncated", "missing", "seal"])
 def test_a_damaged_entry_is_built_again(builder, damage):
     folder = Path(builder.build(job()).folder)
