@@ -37,7 +37,7 @@ def evaluate(kernel: str, problem: str, as_json: bool, **flags: Any) -> None:
 
     if told := notice(settle(resolve(flags_layer(flags))).run):
         click.echo(f"kb-evolve: {told}", err=True)
-    evaluation = judge(Path(kernel), problem, **flags)
+    evaluation = judge(Path(kernel), problem, profile=True, **flags)
     if as_json:
         emit_json(evaluation.to_json())
     else:
