@@ -55,11 +55,12 @@ class Artifact:
     folder: str
     compile_s: float
     routes: tuple[str, ...] = ()
-    """How each extension was compiled: lean, slim, full (fitness/inline.py)."""
+    """How each extension was compiled: lean, slim, full (fitness/inline.py); triton, triton-jit."""
     features: dict[str, Any] = field(default_factory=dict)
     """What its binaries are like, in whole numbers: binary_bytes, vector_bits; for GPU code kernels (how many), and the
     greatest registers, spill_bytes and shared_bytes of all; kernel_resources has these three of each of the first 16.
-    Said by the build itself: for niches and prompts, not for scores."""
+    How they came about: build_routes, and build_fallbacks where a quicker route could not build one. Said by the build
+    itself: for niches and prompts, not for scores."""
     failure: Evaluation | None = None
 
 
@@ -150,11 +151,9 @@ class Builder:
                 log = child.log()
             finally:
                 _end(child)
-            if failure is not None:
-                routes = reports.routes_of(work / "products")
-                if failure[0] is not Verdict.COMPILE_ERROR or _NOT_ITS_FAULT.search(failure[1] + log):
-                    self._require_disk(work)
-                    return _failed(job, *failure, log, spent, routes)
+            if failure is not None and not _is_certain(*failure, log):
+                self._require_disk(work)
+                return _failed(job, *failure, log, spent, work / "products")
             _keep(work, folder, job, failure, log)
             return _artifact(folder, spent, job)
         finally:
@@ -285,9 +284,16 @@ def _end(child: Child) -> None:
     os.close(child.log_fd)
 
 
-def _failed(job: Job, verdict: Verdict, reason: str, log: str, compile_s: float, routes: tuple[str, ...]) -> Artifact:
-    evaluation = Evaluation(verdict, reason, job.problem, job.backend, job.source_sha256, compile_s=compile_s, log=log)
-    return Artifact("", compile_s, routes, failure=evaluation)
+def _failed(job: Job, verdict: Verdict, reason: str, log: str, compile_s: float, products: Path) -> Artifact:
+    named = {"problem": job.problem, "backend": job.backend, "source_sha256": job.source_sha256}
+    features = reports.how_built(products)
+    evaluation = Evaluation(verdict, reason, **named, compile_s=compile_s, features=features, log=log)
+    return Artifact("", compile_s, reports.routes_of(products), failure=evaluation)
+
+
+def _is_certain(verdict: Verdict, reason: str, log: str) -> bool:
+    """Whether a build would fail in the same way the next time."""
+    return verdict is Verdict.COMPILE_ERROR and not _NOT_ITS_FAULT.search(reason + log)
 
 
 def _keep(work: Path, folder: Path, job: Job, failure: tuple[Verdict, str] | None, log: str) -> None:
@@ -326,11 +332,10 @@ def _take_over(work: Path) -> None:
 
 def _artifact(folder: Path, compile_s: float, job: Job) -> Artifact:
     products = folder / "products"
-    routes = reports.routes_of(products)
     if (folder / "failure.json").exists():
         said = json.loads((folder / "failure.json").read_text())
-        return _failed(job, Verdict(said["verdict"]), said["reason"], said["log"], compile_s, routes)
-    return Artifact(str(folder), compile_s, routes, reports.features_of(products))
+        return _failed(job, Verdict(said["verdict"]), said["reason"], said["log"], compile_s, products)
+    return Artifact(str(folder), compile_s, reports.routes_of(products), reports.features_of(products))
 
 
 def _first_error(message: str) -> str:

@@ -17,8 +17,8 @@ FILE_BYTES = 8_000
 """Of a file that a build wrote, so much is read."""
 MOST_EXTENSIONS = 64
 """Extensions of one build whose reports are read."""
-MOST_ROUTE = 20
-"""Characters of a route's name."""
+MOST_ROUTE, MOST_REASON = 20, 300
+"""Characters of a route's name, and of why it was taken."""
 
 _COUNTS = (
     "binary_bytes",
@@ -36,7 +36,21 @@ _RESOURCES = ("registers", "spill_bytes", "shared_bytes")
 def features_of(products: Path) -> dict[str, Any]:
     """What a build's binaries are like, as Artifact.features names it."""
     said = _read_json(products / "features.json")
-    return {name: said[name] for name in _COUNTS if _is_count(said.get(name))} | _kernels(products)
+    counts = {name: said[name] for name in _COUNTS if _is_count(said.get(name))}
+    return counts | _kernels(products) | how_built(products)
+
+
+def how_built(products: Path) -> dict[str, Any]:
+    """`build_routes`, and as `build_fallbacks` those that were taken for want of a quicker one with the reason, such as
+    `full: uses torch::nn`; empty where nothing was compiled."""
+    said = [(report.get("route"), report.get("fallback_reason")) for report in _reports(products)]
+    fallbacks = [
+        f"{printable(route, MOST_ROUTE)}: {printable(reason, MOST_REASON)}"
+        for route, reason in said
+        if isinstance(route, str) and isinstance(reason, str) and reason
+    ]
+    found = {"build_routes": list(routes_of(products)), "build_fallbacks": fallbacks}
+    return {name: value for name, value in found.items() if value}
 
 
 def routes_of(products: Path) -> tuple[str, ...]:

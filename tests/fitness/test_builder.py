@@ -102,6 +102,11 @@ def test_a_module_that_raises_says_where_in_few_words(builder, source, reason):
     assert reason in failure.reason and len(failure.reason) < 600
 
 
+def test_a_module_that_raises_after_its_build_says_by_which_route_that_went(builder):
+    failure = builder.build(job(CANDIDATE + "raise ValueError")).failure
+    assert failure.verdict is Verdict.LOAD_ERROR and failure.features == {"build_routes": ["lean"]}
+
+
 def test_a_failed_build_may_leave_folders_too_deep_to_be_named(builder, state):
     work = state / "work"
     work.mkdir()

@@ -35,6 +35,15 @@ def test_a_route_is_short_and_printable(wrote):
     assert route == "?[2J?" + "x" * 15
 
 
+def test_a_route_that_was_taken_for_want_of_a_quicker_one_says_why(wrote):
+    products = wrote(json.dumps({"route": "full", "fallback_reason": "uses \x1btorch::nn" + "n" * 1_000}))
+    (said,) = reports.features_of(products)["build_fallbacks"]
+    assert said.startswith("full: uses ?torch::nnn") and len(said) == len("full: ") + reports.MOST_REASON
+    for reason in ("", None, ["x"]):
+        products = wrote(json.dumps({"route": "slim", "fallback_reason": reason}))
+        assert reports.features_of(products) == {"build_routes": ["slim"]}
+
+
 def test_counts_that_are_none_are_left_out(wrote):
     kernel = {"registers": 32, "spill_bytes": 0, "shared_bytes": 4096}
     said = {"num_warps": -1, "num_stages": True, "kernels": [kernel, {**kernel, "registers": "many"}, 7]}
