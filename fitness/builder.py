@@ -285,9 +285,16 @@ def _end(child: Child) -> None:
 
 
 def _failed(job: Job, verdict: Verdict, reason: str, log: str, compile_s: float, products: Path) -> Artifact:
-    named = {"problem": job.problem, "backend": job.backend, "source_sha256": job.source_sha256}
-    features = reports.how_built(products)
-    evaluation = Evaluation(verdict, reason, **named, compile_s=compile_s, features=features, log=log)
+    evaluation = Evaluation(
+        verdict,
+        reason,
+        job.problem,
+        job.backend,
+        job.source_sha256,
+        compile_s=compile_s,
+        features=reports.how_built(products),
+        log=log,
+    )
     return Artifact("", compile_s, reports.routes_of(products), failure=evaluation)
 
 
