@@ -176,7 +176,8 @@ def end_message(run: Run, progress: Progress | None, stop: str, reason: str) -> 
 
 def _so_far(progress: Progress) -> str:
     money = f", ${progress.usd:.4f}" if progress.usd else ""
-    return f"{progress.evaluations} evaluation{'s' * (progress.evaluations != 1)} in {duration_text(progress.elapsed_s)}{money}"
+    count = f"{progress.evaluations} evaluation{'s' * (progress.evaluations != 1)}"
+    return f"{count} in {duration_text(progress.elapsed_s)}{money}"
 
 
 def _message(event: str, text: str, run: Run, progress: Progress | None) -> Message:
