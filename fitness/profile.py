@@ -3,10 +3,10 @@
 All of it is told by the candidate's own process and could be made up: it goes into the archive's features and the
 prompts, validated and bounded, and never decides. `profile_source` says what gave it:
 
-ncu       Nsight Compute's counters (fitness/counters.py): on demand, for elites; needs ncu and the right to count
+ncu       Nsight Compute's counters (fitness/counters.py): by hand only, docs/decisions/0006; needs the right to count
 cupti     torch's profiler on a GPU: each kernel with its time, registers, shared memory and block size
 torch     torch's profiler on the CPU: operators and their times
-compiler  neither worked: there is only what the build said about its binaries
+compiler  not asked for, or it failed: there is only what the build said about its binaries
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,12 +119,16 @@ _KERNELS = (
     ("launches_per_call", "launches per call {:,.4g}"),
 )
 """What a GPU's kernels use: the feature and how it is written."""
+MOST = 1e15
+"""What is greater is no such figure."""
 
 
 def _number(features: dict[str, Any], name: str) -> float | None:
     """A feature, which a candidate's own process or a stranger's database may have made up; None if it is no number."""
     value = features.get(name)
-    return value if type(value) in (int, float) and math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value <= MOST else None
 
 
 def _ratio(error_ratio: float | None) -> str | None:

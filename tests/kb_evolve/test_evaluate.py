@@ -88,7 +88,7 @@ def test_one_line_says_what_the_kernels_use_who_told_it_and_how_they_were_built(
     assert kernels_text({**PROFILED, **why}).endswith("(compiler: no profile); built by full: uses torch::nn")
 
 
-@pytest.mark.parametrize("value", ["many", None, [1], True, math.nan, {"a": 1}])
+@pytest.mark.parametrize("value", ["many", None, [1], True, math.nan, -1, 10**400, {"a": 1}])
 def test_features_of_a_strangers_database_are_left_out_where_they_are_none(value: object) -> None:
     shown = kernels_text({**dict.fromkeys(PROFILED, value), "build_routes": value, "build_fallbacks": value})
     assert shown is None or ("registers" not in shown and "occupancy" not in shown)
