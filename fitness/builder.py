@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fitness import builds, quota
+from fitness import builds, quota, reports
 from fitness.backends import cuda
 from fitness.builds import Pool
 from fitness.children import Child, Zygote
@@ -31,22 +31,10 @@ BUILD_FILE_BYTES = 512 << 20
 EXPECTED_BYTES = {"cuda": 3 << 30, "cpp": 1 << 30, "triton": 1 << 30}
 """Memory that a build may come to need: nvcc with torch's own headers takes 3 GB."""
 
-_ERROR_BYTES, _LINE_CHARS = 8_000, 400
+_LINE_CHARS = 400
 _POLL_S = 0.1
 _OWN_DISK_BYTES, _OWN_FILES = 512 << 20, 20_000
 """A build that wrote more than this may have filled the disk itself."""
-
-_COUNTS = (
-    "binary_bytes",
-    "vector_bits",
-    "kernels",
-    "registers",
-    "spill_bytes",
-    "shared_bytes",
-    "num_warps",
-    "num_stages",
-)
-_RESOURCES = ("registers", "spill_bytes", "shared_bytes")
 
 _NOT_ITS_FAULT = re.compile(
     r"Killed|signal \d|terminated program|No space left|Cannot allocate|memory exhausted|out of memory|cannot fork"
@@ -67,11 +55,12 @@ class Artifact:
     folder: str
     compile_s: float
     routes: tuple[str, ...] = ()
-    """How each extension was compiled: lean, slim, full (fitness/inline.py)."""
+    """How each extension was compiled: lean, slim, full (fitness/inline.py); triton, triton-jit."""
     features: dict[str, Any] = field(default_factory=dict)
     """What its binaries are like, in whole numbers: binary_bytes, vector_bits; for GPU code kernels (how many), and the
     greatest registers, spill_bytes and shared_bytes of all; kernel_resources has these three of each of the first 16.
-    Said by the build itself: for niches and prompts, not for scores."""
+    How they came about: build_routes, and build_fallbacks where a quicker route could not build one. Said by the build
+    itself: for niches and prompts, not for scores."""
     failure: Evaluation | None = None
 
 
@@ -167,11 +156,9 @@ class Builder:
                 log = child.log()
             finally:
                 _end(child)
-            if failure is not None:
-                routes = routes_of(work / "products")
-                if failure[0] is not Verdict.COMPILE_ERROR or _NOT_ITS_FAULT.search(failure[1] + log):
-                    self._require_disk(work)
-                    return _failed(job, *failure, log, spent, routes)
+            if failure is not None and not _is_certain(*failure, log):
+                self._require_disk(work)
+                return _failed(job, *failure, log, spent, work / "products")
             _keep(work, folder, job, failure, log)
             return _artifact(folder, spent, job)
         finally:
@@ -243,7 +230,7 @@ class Builder:
         return time.monotonic() - started - (self._paused_s - paused), failure
 
     def _failure(self, child: Child, work: Path) -> tuple[Verdict, str] | None:
-        message = _read_capped(work / "products" / "compile_error.txt")
+        message = reports.read_capped(work / "products" / "compile_error.txt")
         if child.status == 0:
             return None
         if message:
@@ -302,9 +289,23 @@ def _end(child: Child) -> None:
     os.close(child.log_fd)
 
 
-def _failed(job: Job, verdict: Verdict, reason: str, log: str, compile_s: float, routes: tuple[str, ...]) -> Artifact:
-    evaluation = Evaluation(verdict, reason, job.problem, job.backend, job.source_sha256, compile_s=compile_s, log=log)
-    return Artifact("", compile_s, routes, failure=evaluation)
+def _failed(job: Job, verdict: Verdict, reason: str, log: str, compile_s: float, products: Path) -> Artifact:
+    evaluation = Evaluation(
+        verdict,
+        reason,
+        job.problem,
+        job.backend,
+        job.source_sha256,
+        compile_s=compile_s,
+        features=reports.how_built(products),
+        log=log,
+    )
+    return Artifact("", compile_s, reports.routes_of(products), failure=evaluation)
+
+
+def _is_certain(verdict: Verdict, reason: str, log: str) -> bool:
+    """Whether a build would fail in the same way the next time."""
+    return verdict is Verdict.COMPILE_ERROR and not _NOT_ITS_FAULT.search(reason + log)
 
 
 def _keep(work: Path, folder: Path, job: Job, failure: tuple[Verdict, str] | None, log: str) -> None:
@@ -343,56 +344,10 @@ def _take_over(work: Path) -> None:
 
 def _artifact(folder: Path, compile_s: float, job: Job) -> Artifact:
     products = folder / "products"
-    routes = routes_of(products)
     if (folder / "failure.json").exists():
         said = json.loads((folder / "failure.json").read_text())
-        return _failed(job, Verdict(said["verdict"]), said["reason"], said["log"], compile_s, routes)
-    said = _read_json(products / "features.json")
-    features: dict[str, Any] = {name: said[name] for name in _COUNTS if _is_count(said.get(name))}
-    return Artifact(str(folder), compile_s, routes, features | _kernels(products))
-
-
-def _kernels(products: Path) -> dict[str, Any]:
-    """What the compiled kernels use, from the compiler's report as the build kept it; empty without kernels."""
-    reports = [_read_json(path).get("kernels") for path in sorted(products.glob("*/build.json"))]
-    entries = [entry for report in reports if isinstance(report, list) for entry in report]
-    rows = [[entry.get(name) for name in _RESOURCES] for entry in entries if isinstance(entry, dict)]
-    rows = [row for row in rows if all(map(_is_count, row))]
-    if not rows:
-        return {}
-    greatest = dict(zip(_RESOURCES, (max(column) for column in zip(*rows, strict=True)), strict=True))
-    return {"kernels": len(rows), **greatest, "kernel_resources": rows[: cuda.KERNEL_LIMIT]}
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 40
-
-
-def routes_of(products: Path) -> tuple[str, ...]:
-    """How each extension of a build was compiled, as the build itself says."""
-    routes = []
-    for path in sorted(products.glob("*/build.json")):
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            routes.append(str(_read_json(path)["route"])[:20])
-    return tuple(routes)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a small file that untrusted code wrote; empty when there is none."""
-    with contextlib.suppress(ValueError):
-        said = json.loads(_read_capped(path))
-        return said if isinstance(said, dict) else {}
-    return {}
-
-
-def _read_capped(path: Path) -> str:
-    """The beginning of a file that untrusted code wrote; empty when it is not a plain file."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    with open(descriptor, "rb") as file:
-        return file.read(_ERROR_BYTES).decode(errors="replace")
+        return _failed(job, Verdict(said["verdict"]), said["reason"], said["log"], compile_s, products)
+    return Artifact(str(folder), compile_s, reports.routes_of(products), reports.features_of(products))
 
 
 def _first_error(message: str) -> str:

@@ -1,8 +1,9 @@
-"""Hardware counters of one candidate by Nsight Compute: on demand, outside the judge, for elites.
+"""Hardware counters of one candidate by Nsight Compute: by hand (experiments/bench/profile.py), outside the judge.
 
 ncu must start the process that it looks at, talk to it over sockets and replay its kernels: too much for each candidate
 and for the sandbox of a run. So the process starts under ncu with code of ours only, makes its CUDA context (ncu's
-connection stands then), and fences itself like every other child before it executes the candidate.
+connection stands then), and fences itself like every other child before it executes the candidate. That connection
+stays in the candidate's hands, and ncu has no fence: no search and no judgement reads counters (docs/decisions/0006).
 """
 
 from __future__ import annotations

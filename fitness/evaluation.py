@@ -61,6 +61,8 @@ class Job:
     """Resident memory that the candidate's process may use."""
     fresh: bool = False
     """Measure on timed inputs that were never used before: for duels."""
+    profile: bool = False
+    """Profile a correct candidate after it was timed (fitness/profile.py): some seconds more of the device."""
 
     @property
     def source_sha256(self) -> str:

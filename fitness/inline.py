@@ -308,7 +308,7 @@ def _build(products: Products, extension: cpp.Extension, folder: Path, why_not_c
         else:
             route, reason = cpp.compile_by_cheapest_route(extension, work, why_not_cheap)
         compile_s = round(time.perf_counter() - started, 3)
-        report = {"name": extension.name, "route": route, "compile_s": compile_s, "fallback_reason": reason}
+        report = {"name": extension.name, "route": route, "compile_s": compile_s, "fallback_reason": reason[:300]}
         report.update({"kernels": kernels} if extension.is_cuda else {})
         (work / "build.json").write_text(json.dumps(report))
         try:

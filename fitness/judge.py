@@ -89,7 +89,7 @@ class Judge:
             trial = Trial(self._bench, session, job, artifact_dir, self._no_op_ms(job))
             try:
                 outcome = trial.run()
-                if self._is_gpu and job.fresh and outcome["verdict"] is Verdict.CORRECT:
+                if job.profile and outcome["verdict"] is Verdict.CORRECT:
                     outcome["features"] |= profile.take(self._zygote, job, artifact_dir, fenced=self._fenced)
             except CandidateFailed as failure:
                 reason, verdict = trial.explain(failure)

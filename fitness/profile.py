@@ -3,10 +3,10 @@
 All of it is told by the candidate's own process and could be made up: it goes into the archive's features and the
 prompts, validated and bounded, and never decides. `profile_source` says what gave it:
 
-ncu       Nsight Compute's counters (fitness/counters.py): on demand, for elites; needs ncu and the right to count
+ncu       Nsight Compute's counters (fitness/counters.py): by hand only, docs/decisions/0006; needs the right to count
 cupti     torch's profiler on a GPU: each kernel with its time, registers, shared memory and block size
 torch     torch's profiler on the CPU: operators and their times
-compiler  neither worked: there is only what the build said about its binaries
+compiler  not asked for, or it failed: there is only what the build said about its binaries
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ import math
 import os
 import stat
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fitness.children import Zygote
+from fitness.children import Child, Zygote
 from fitness.evaluation import Job
+from fitness.quota import Quota, Watch
+from fitness.reports import printable
 from fitness.sandbox import Policy
 from fitness.session import private_policy
 
@@ -33,7 +36,7 @@ FILE = "profile.json"
 """Written by the child into its private folder, read by the judge when the child is dead."""
 MOST_BYTES = 64 << 10
 CALLS, WARM_CALLS, TOP = 3, 2, 5
-TIMEOUT_S = 60.0
+TIMEOUT_S, POLL_S = 60.0, 0.05
 MOST_TRACE_BYTES = 48 << 20
 """A trace of about 100,000 launches; below the sandbox's limit for one file."""
 _MOST_TEXT, _MOST_ITEMS, _MOST_NUMBER = 160, 16, 1e15
@@ -128,14 +131,26 @@ def take(zygote: Zygote, job: Job, artifact_dir: str, *, fenced: bool, timeout_s
     policy = policy_for(job, artifact_dir, fenced=fenced)
     child = zygote.spawn("profile", spec_for(job, artifact_dir), policy)
     try:
-        is_over = child.ended.wait(timeout_s)
+        stopped = _supervise(child, job.memory_bytes, timeout_s)
         child.kill()
         found = collect(policy.private_dir)
         if found == {"profile_source": "compiler"}:
-            found["profile_note"] = _printable(child.death() if is_over else f"no profile within {timeout_s:g} s")
+            found["profile_note"] = stopped or child.death()
         return found
     finally:
         child.discard()
+
+
+def _supervise(child: Child, memory_bytes: int, timeout_s: float) -> str:
+    """Waits for its end; why it must be stopped before that, else empty."""
+    watch = Watch(child, Quota(memory_bytes), whole_group=False)
+    deadline = time.monotonic() + timeout_s
+    while not child.ended.wait(POLL_S):
+        if excess := watch.excess():
+            return f"no profile: it {excess[1]}"
+        if time.monotonic() > deadline:
+            return f"no profile within {timeout_s:g} s"
+    return ""
 
 
 def spec_for(job: Job, artifact_dir: str) -> dict[str, Any]:
@@ -334,8 +349,9 @@ def _spent(events: Sequence[dict[str, Any]]) -> float:
 
 
 def collect(private_dir: str) -> dict[str, Any]:
-    """The validated profile that a dead child left in its private folder."""
-    return read_profile(_read_plain_file(Path(private_dir) / FILE))
+    """The validated profile that a dead child left in its private folder; it cannot have counted ("ncu")."""
+    found = read_profile(_read_plain_file(Path(private_dir) / FILE))
+    return found if found["profile_source"] != "ncu" else {"profile_source": "compiler"}
 
 
 def read_profile(text: str) -> dict[str, Any]:
@@ -351,22 +367,18 @@ def read_profile(text: str) -> dict[str, Any]:
         return {"profile_source": "compiler"}
     found: dict[str, Any] = {"profile_source": said["profile_source"]}
     if isinstance(said.get("profile_note"), str):
-        found["profile_note"] = _printable(said["profile_note"])
+        found["profile_note"] = printable(said["profile_note"], _MOST_TEXT)
     found |= {name: said[name] for name in NUMBERS if _is_number(said.get(name))}
     for names, is_right in ((NUMBER_LISTS, _is_number), (TEXT_LISTS, lambda value: isinstance(value, str))):
         for name in names:
             items = said.get(name)
             if isinstance(items, list) and len(items) <= _MOST_ITEMS and all(map(is_right, items)):
-                found[name] = [_printable(item) if isinstance(item, str) else item for item in items]
+                found[name] = [printable(item, _MOST_TEXT) if isinstance(item, str) else item for item in items]
     return found
 
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= _MOST_NUMBER
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text[:_MOST_TEXT])
 
 
 def _read_plain_file(path: Path) -> str:

@@ -70,8 +70,14 @@ def _only_built(job: Job, artifact: Artifact) -> Evaluation:
         job.backend,
         job.source_sha256,
         compile_s=artifact.compile_s,
-        features={**artifact.features, "build_routes": list(artifact.routes)},
+        features=_with_build({}, artifact),
     )
+
+
+def _with_build(measured: dict[str, Any], artifact: Artifact) -> dict[str, Any]:
+    """The features measured in the judge and those of the build. What nobody profiled, the compiler alone reported."""
+    reported = {"profile_source": "compiler"} if "kernels" in artifact.features else {}
+    return {**reported, **measured, **artifact.features}
 
 
 class Workbench:
@@ -126,7 +132,7 @@ class Workbench:
             return _only_built(job, artifact)
         answer = self._ask({"op": "measure", "job": dataclasses.asdict(job), "artifact_dir": artifact.folder})
         evaluation = Evaluation.from_json(answer["evaluation"])
-        features = {**evaluation.features, **artifact.features, "build_routes": list(artifact.routes)}
+        features = _with_build(evaluation.features, artifact)
         return dataclasses.replace(evaluation, compile_s=artifact.compile_s, features=features)
 
     def evaluate(self, job: Job) -> Evaluation:

@@ -141,13 +141,14 @@ def check_package(name: str, module: str, advice: str) -> Check:
 
 
 def check_ncu() -> Check:
-    """Whether Nsight Compute is here and may read counters."""
+    """Whether Nsight Compute is here and may read counters, for experiments/bench/profile.py; the judge needs none."""
     path = shutil.which("ncu")
     if path is None:
-        return Check("ncu", "not found on PATH: features come from torch's profiler and the compilers", True)
+        return Check("ncu", "not found on PATH: only experiments.bench.profile would use it", True)
     permitted = {True: "permitted", False: "refused", None: "perhaps permitted: the driver does not say"}
     advice = "let the administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0"
-    return Check("ncu", f"{path}; counters are {permitted[devices.counters_are_permitted()]}", True, advice)
+    found = f"{path}, for experiments.bench.profile; counters are {permitted[devices.counters_are_permitted()]}"
+    return Check("ncu", found, True, advice)
 
 
 def _cpu_name() -> str:

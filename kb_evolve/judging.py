@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -94,20 +95,25 @@ def evaluation_key(job: Job, problem_sha256: str) -> tuple[str, ...]:
 
 
 def evaluate(
-    kernel: str | Path, problem: str | Problem, *, workbench: Bench | None = None, **options: Any
+    kernel: str | Path,
+    problem: str | Problem,
+    *,
+    workbench: Bench | None = None,
+    profile: bool = False,
+    **options: Any,
 ) -> Evaluation:
     """What the judge says about one kernel.
 
-    `kernel` is a Path, or a string: the source itself when it has line breaks, otherwise a path. Options are
-    the configuration's keys (`backend="cpp"`, `device="cpu"`, `precision="fp32"`). Raises ProblemError,
-    ConfigError, or JudgeError when this machine cannot judge.
+    `kernel` is a Path, or a string: the source itself when it has line breaks, otherwise a path. `profile` also
+    has a correct kernel profiled, which takes some seconds. Options are the configuration's keys (`backend="cpp"`,
+    `device="cpu"`, `precision="fp32"`). Raises ProblemError, ConfigError, or JudgeError when this machine cannot judge.
     """
     config = settle(resolve(flags_layer(options)))
     if isinstance(problem, str):
         from problems.catalogue import load
 
         problem = load(problem, config.run.kernelbench or None)
-    job = make_job(problem, read_kernel(kernel), config)
+    job = dataclasses.replace(make_job(problem, read_kernel(kernel), config), profile=profile)
     if workbench is not None:
         return annotate(workbench.evaluate(job), job)
     with open_workbench(config) as own, ThreadPoolExecutor(1) as aside:

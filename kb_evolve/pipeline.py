@@ -95,7 +95,7 @@ class Pipeline:
 
     def again(self, work: Work) -> None:
         """Queues a fresh, complete measurement: at once where there is an artifact, else after a build."""
-        work.job = dataclasses.replace(work.job, incumbent_ms=None, fresh=True)
+        work.job = dataclasses.replace(work.job, incumbent_ms=None, fresh=True, profile=work.job.device != "cpu")
         work.noisy = 0
         if work.artifact is None:
             self.start(work)

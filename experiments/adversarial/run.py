@@ -83,6 +83,7 @@ def job_for(kernel: Kernel, device: str, *, fresh: bool = False) -> Job:
         precision=kernel.precision,
         timeout_s=TIMEOUT_S[kernel.backend],
         fresh=fresh,
+        profile=fresh and device != "cpu",
         memory_bytes=MEMORY_BYTES[kernel.backend],
     )
 

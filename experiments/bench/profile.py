@@ -1,6 +1,9 @@
 """What one kernel does on a device: the judge's own profile and, where permitted, Nsight Compute's counters.
 
 python -m experiments.bench.profile KERNEL.py --problem PROBLEM.py --backend cuda --device cuda:0 --out profile.json
+
+Counters are the only part that the judge has not (docs/decisions/0006): the kernel keeps a connection to ncu, which has
+no fence. Take them of kernels that you would run yourself.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness import nearness, verify, wire
-from fitness.builder import routes_of
 from fitness.calls import Call
 from fitness.children import Zygote
 from fitness.draws import VERIFICATION, Draw, too_late, too_unstable, wrong
@@ -27,6 +26,7 @@ from fitness.gpu.oracle import GpuOracle, Stream
 from fitness.nearness import Nearness
 from fitness.process import Limits
 from fitness.questions import widened
+from fitness.reports import routes_of
 from fitness.rounds import Plan
 from fitness.sandbox import live_dir
 from fitness.session import BASELINES, COMPILE_FILE_BYTES, private_policy

@@ -23,13 +23,15 @@ EXIT_CODES = {"correct": 0, "verified": 0, "no_verdict": 3}
 @click.option("--problem", required=True, metavar="REF", help="What the kernel must compute.")
 @judge_options
 @click.option("--allow-fast-math", is_flag=True, default=None, help="Accept a kernel built with -ffast-math.")
+@click.option("--profile/--no-profile", default=True, help="Also profile a correct kernel, some seconds (default).")
 @json_option
-def evaluate(kernel: str, problem: str, as_json: bool, **flags: Any) -> None:
+def evaluate(kernel: str, problem: str, profile: bool, as_json: bool, **flags: Any) -> None:
     """Judge one kernel: is it correct, and how fast is it against eager PyTorch?
 
     KERNEL.py defines a class ModelNew with the constructor and the forward of the problem's Model. Without a GPU
-    a Triton kernel is verified and not timed, and a CUDA kernel is only built. Exits with 1 when the kernel is
-    not correct, and with 3 when this machine cannot say.
+    a Triton kernel is verified and not timed, and a CUDA kernel is only built. Of a GPU kernel it also says what
+    its kernels use and who told that: cupti (a profile) or the compiler. Exits with 1 when the kernel is not
+    correct, and with 3 when this machine cannot say.
     """
     from kb_evolve.config import flags_layer, resolve
     from kb_evolve.judging import evaluate as judge
@@ -37,7 +39,7 @@ def evaluate(kernel: str, problem: str, as_json: bool, **flags: Any) -> None:
 
     if told := notice(settle(resolve(flags_layer(flags))).run):
         click.echo(f"kb-evolve: {told}", err=True)
-    evaluation = judge(Path(kernel), problem, **flags)
+    evaluation = judge(Path(kernel), problem, profile=profile, **flags)
     if as_json:
         emit_json(evaluation.to_json())
     else:
@@ -66,6 +68,7 @@ def evaluation_text(evaluation: Evaluation, width: int | None) -> str:
         "memory": None if evaluation.peak_mem_bytes is None else f"{evaluation.peak_mem_bytes / 2**20:.4g} MiB at peak",
         "KernelBench": kernelbench_text(evaluation),
         "build": None if evaluation.compile_s is None else f"{evaluation.compile_s:.3g} s",
+        "kernels": None if evaluation.backend == "cpp" else kernels_text(evaluation.features),
         "reached": reached_text(evaluation.features),
         "labels": label_text(evaluation.labels),
         "device": evaluation.device_name,
@@ -101,6 +104,41 @@ def reached_text(features: dict[str, Any]) -> str | None:
     share = features.get("roofline_fraction")
     limit = "" if share is None else f", {share:.0%} of the roofline"
     return f"{moved / 1e9:,.3g} GB/s, {computed / 1e9:,.3g} GFLOP/s{limit}"
+
+
+def kernels_text(features: dict[str, Any]) -> str | None:
+    """`registers 40, spilled 0 B, shared 512 B, occupancy 50%, launches per call 1 (cupti); built by full: uses ...`.
+
+    Of what is not known nothing is said; None where that is all. Registers, spills and shared memory are the most of
+    any kernel, per thread and per block; occupancy is the theoretical one.
+    """
+    shown = [text.format(value) for name, text in _KERNELS if (value := _number(features, name)) is not None]
+    source, note = features.get("profile_source"), features.get("profile_note")
+    why = f": {note}" if note else ""
+    used = f"{', '.join(shown)} ({source}{why})" if source else ", ".join(shown)
+    routes = features.get("build_fallbacks") or features.get("build_routes")
+    built = f"built by {', '.join(map(str, routes))}" if isinstance(routes, list) and routes else ""
+    return "; ".join(filter(None, (used.strip(), built))) or None
+
+
+_KERNELS = (
+    ("registers", "registers {:,.0f}"),
+    ("spill_bytes", "spilled {:,.0f} B"),
+    ("shared_bytes", "shared {:,.0f} B"),
+    ("occupancy", "occupancy {:.0%}"),
+    ("launches_per_call", "launches per call {:,.4g}"),
+)
+"""What a GPU's kernels use: the feature and how it is written."""
+MOST = 1e15
+"""What is greater is no such figure."""
+
+
+def _number(features: dict[str, Any], name: str) -> float | None:
+    """A feature, which a candidate's own process or a stranger's database may have made up; None if it is no number."""
+    value = features.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value <= MOST else None
 
 
 def _ratio(error_ratio: float | None) -> str | None:

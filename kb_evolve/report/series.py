@@ -60,6 +60,16 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """How many extensions of all candidates were built in one way."""
+
+    name: str
+    count: int
+    reason: str
+    """Why the first of them was not built by a quicker route; empty for the routes that are tried first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One member of the best candidate's line of descent."""
 
@@ -103,6 +113,24 @@ def verdict_counts(history: History) -> dict[Verdict, int]:
     """How often each verdict was given, the commonest first; verdicts never given lack."""
     counts = Counter(each.evaluation.verdict for each in history)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0].value)))
+
+
+def build_routes(history: History, limit: int = 12) -> list[Route]:
+    """How the candidates' extensions were built, the commonest way first; what no route compiled is not among them."""
+    counts: Counter[str] = Counter()
+    reasons: dict[str, str] = {}
+    for each in history:
+        counts.update(_texts(each, "build_routes"))
+        for said in _texts(each, "build_fallbacks"):
+            name, _, reason = said.partition(": ")
+            reasons.setdefault(name, reason)
+    return [Route(name, count, reasons.get(name, "")) for name, count in counts.most_common(limit)]
+
+
+def _texts(each: Evaluated, feature: str) -> list[str]:
+    """A feature that a build has told; empty where it is no list."""
+    said = each.evaluation.features.get(feature)
+    return [text for text in said if isinstance(text, str)] if isinstance(said, list) else []
 
 
 def funnel(history: History, attempts: Sequence[Attempt]) -> list[Stage]:

@@ -41,6 +41,7 @@ def tables(record: Record, controls: Sequence[Record]) -> dict[str, Any]:
             (one_line(reason.outcome, 40), f"{reason.count:,}", reason.example or "no reason given")
             for reason in series.failure_reasons(history, record.attempts)
         ],
+        "route_rows": _route_rows(series.build_routes(history)),
         "arm_columns": ARM_COLUMNS,
         "arm_rows": [_arm_row(arm) for arm in arms[:ARMS_SHOWN]],
         "model_columns": ("Model", *ARM_COLUMNS[1:]),
@@ -127,6 +128,14 @@ def _pareto_row(each: Evaluated) -> tuple[str, ...]:
         number_text(evaluation.max_abs_err),
         one_line(each.candidate.mutator, 40),
     )
+
+
+def _route_rows(routes: Sequence[series.Route]) -> list[tuple[str, ...]]:
+    total = max(1, sum(route.count for route in routes))
+    return [
+        (one_line(route.name, 20), f"{route.count:,}", f"{route.count / total:.0%}", one_line(route.reason, 160))
+        for route in routes
+    ]
 
 
 def _arm_row(arm: operators.Arm) -> tuple[str, ...]:

@@ -102,6 +102,11 @@ def test_a_module_that_raises_says_where_in_few_words(builder, source, reason):
     assert reason in failure.reason and len(failure.reason) < 600
 
 
+def test_a_module_that_raises_after_its_build_says_by_which_route_that_went(builder):
+    failure = builder.build(job(CANDIDATE + "raise ValueError")).failure
+    assert failure.verdict is Verdict.LOAD_ERROR and failure.features == {"build_routes": ["lean"]}
+
+
 def test_a_failed_build_may_leave_folders_too_deep_to_be_named(builder, state):
     work = state / "work"
     work.mkdir()
@@ -114,6 +119,18 @@ def test_a_failed_build_may_leave_folders_too_deep_to_be_named(builder, state):
     os.close(here)
     builder._require_disk(work)
     assert not work.exists(), "what cannot be counted may have filled the disk"
+
+
+def test_a_report_that_a_candidate_forged_harms_nobody(builder):
+    forged = """
+from pathlib import Path
+folder = load_inline.args[0].folder / "forged"
+folder.mkdir()
+(folder / "build.json").write_text("[" * 8_000)
+(folder.parent / "features.json").write_text("[" * 8_000)
+"""
+    found = builder.build(job(CANDIDATE + forged))
+    assert found.failure is None and found.routes == ("lean",)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "seal"])

@@ -12,6 +12,7 @@ import torch
 
 from fitness import inline
 from fitness.backends import cpp, cuda
+from fitness.evaluation import Job, Verdict
 
 needs_nvcc = pytest.mark.skipif(cuda.find_toolkit() is None, reason="no nvcc here")
 PLAIN = {"functions": None, "no_implicit_headers": True, "is_python_module": False}
@@ -228,6 +229,25 @@ def test_a_cuda_source_without_torch_is_built_lean_with_its_resources(products):
     assert (found["route"], found["fallback_reason"]) == ("lean", "")
     assert sorted(kernel["shared_bytes"] for kernel in found["kernels"]) == [256, 512]
     assert all(0 < kernel["registers"] < 64 and kernel["spill_bytes"] == 0 for kernel in found["kernels"])
+
+
+@needs_nvcc
+def test_what_is_only_built_carries_the_compilers_report_and_its_route(workbench):
+    candidate = f"""
+import torch
+from torch.utils.cpp_extension import load_inline
+load_inline("lean", "", {LEAN!r}, functions=None, no_implicit_headers=True, is_python_module=False)
+class ModelNew(torch.nn.Module):
+    def forward(self, x): return x
+"""
+    problem = candidate[: candidate.index("from")] + (
+        "class Model(torch.nn.Module):\n    def forward(self, x): return x\n"
+        "def get_inputs(): return [torch.rand(8)]\ndef get_init_inputs(): return []\n"
+    )
+    found = workbench.evaluate(Job("copy", problem, candidate, backend="cuda", arch="sm_90", profile=True))
+    assert found.verdict is Verdict.NO_VERDICT and "built for sm_90" in found.reason
+    assert (found.features["profile_source"], found.features["build_routes"]) == ("compiler", ["lean"])
+    assert (found.features["shared_bytes"], found.features["spill_bytes"]) == (512, 0)
 
 
 @needs_nvcc

@@ -97,6 +97,25 @@ def test_an_autotuned_triton_kernel_is_correct(bench, count):
     assert found.features["build_routes"] == ["triton" if count == 4 else "triton-jit"]
 
 
+@pytest.mark.parametrize(
+    ("backend", "source"), [("triton", TRITON_RELU), ("cuda", module("return torch.relu(x)"))], ids=["triton", "cuda"]
+)
+def test_a_job_that_asks_for_a_profile_gets_launches_occupancy_and_their_source(bench, backend, source):
+    found = judge(bench, RELU.format(count=1 << 24), source, backend=backend, profile=True)
+    assert found.verdict is Verdict.CORRECT, found.reason
+    features = found.features
+    assert features["profile_source"] == "cupti", features.get("profile_note")
+    assert features["launches_per_call"] == features["kernels_per_call"] == 1
+    assert 0 < features["occupancy"] <= 1 and features["device_us_per_call"] > 0
+
+
+def test_without_a_profile_there_is_the_compilers_report_alone(bench):
+    found = judge(bench, RELU.format(count=1 << 24), TRITON_RELU, backend="triton", fresh=True)
+    assert found.verdict is Verdict.CORRECT, found.reason
+    assert found.features["profile_source"] == "compiler" and found.features["registers"] > 0
+    assert "launches_per_call" not in found.features
+
+
 def test_a_kernel_compiled_at_load_time_is_correct(bench):
     found = judge(bench, RELU.format(count=1 << 24), (KERNELS / "nvrtc_relu.py").read_text())
     assert found.verdict is Verdict.CORRECT, found.reason

@@ -78,6 +78,14 @@ def test_a_source_without_torch_headers_is_built_lean_and_gives_the_path(product
     assert (report["route"], report["fallback_reason"]) == ("lean", "")
 
 
+def test_the_reason_for_a_slower_route_is_short_enough_to_be_read_back(products):
+    """A compiler's line can have thousands of characters; a report that long would be cut and lost."""
+    extension = inline.cpp.Extension("plain", (("main.cpp", ADD_ONE),), (), (), (), False)
+    inline._build(products, extension, products.folder / "plain", why_not_cheap="x" * 20_000)
+    (report,) = reports(products.folder)
+    assert (report["route"], report["fallback_reason"]) == ("full", "x" * 300)
+
+
 def test_install_replaces_the_functions_that_a_candidate_imports(tmp_path, monkeypatch):
     for name in ("load_inline", "load"):
         monkeypatch.setattr(cpp_extension, name, getattr(cpp_extension, name))

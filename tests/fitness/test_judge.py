@@ -278,6 +278,16 @@ def test_a_lean_kernel_is_built_once_and_judged(workbench):
     assert found.features["build_routes"] == ["lean"]
 
 
+@pytest.mark.parametrize("options", [{"profile": True}, {"fresh": True}])
+def test_a_correct_kernel_is_profiled_where_its_job_asks_for_it(judge, options):
+    found = judge(HONEST, **options)
+    assert found.verdict is Verdict.CORRECT, found.reason
+    if "profile" in options:
+        assert (found.features["profile_source"], found.features["operators_per_call"]) == ("torch", 2)
+    else:
+        assert "profile_source" not in found.features
+
+
 def test_a_compile_error_carries_the_compilers_own_line(judge):
     found = judge(COMPILED.replace("std::tanh(", "std::tamh("))
     assert found.verdict is Verdict.COMPILE_ERROR

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -87,6 +88,16 @@ def test_a_candidate_that_dies_or_hangs_while_profiled_leaves_the_reason(zygote,
     found = profile.take(zygote, JOB, built(source), fenced=True, timeout_s=1.5 if "sleep" in line else 30)
     assert found["profile_source"] == "compiler"
     assert expected in found["profile_note"]
+
+
+def test_a_candidate_that_takes_too_much_memory_while_profiled_is_stopped(zygote, built):
+    source = CANDIDATE.replace(
+        "return torch.tanh", "kept = torch.ones(1 << 29); import time; time.sleep(30); return torch.tanh"
+    )
+    job = dataclasses.replace(JOB, memory_bytes=1 << 30)
+    found = profile.take(zygote, job, built(source), fenced=True, timeout_s=25)
+    assert found["profile_source"] == "compiler"
+    assert "MiB, allowed are 1024 MiB" in found["profile_note"]
 
 
 def test_a_candidate_that_breaks_the_profiler_leaves_only_the_compilers_report():
@@ -188,6 +199,11 @@ def test_names_are_cut_and_made_printable():
     (name,) = profile.read_profile(json.dumps(said))["kernel_names"]
     assert len(name) == 160
     assert name.startswith("a??[2J?b")
+
+
+def test_a_candidate_cannot_say_that_its_counters_were_read(tmp_path):
+    (tmp_path / profile.FILE).write_text('{"profile_source": "ncu", "dram_percent": 99}')
+    assert profile.collect(str(tmp_path)) == {"profile_source": "compiler"}
 
 
 def test_a_link_or_a_pipe_in_place_of_the_profile_is_not_followed(tmp_path):

@@ -159,6 +159,16 @@ def test_an_honest_kernel_is_verified_and_compiled_ahead(workbench, problem):
     assert found.features["build_routes"] == ["triton"]
     assert found.features["kernels"] == 1
     assert found.features["registers"] >= 8
+    assert found.features["profile_source"] == "compiler" and "build_fallbacks" not in found.features
+
+
+def test_what_was_not_compiled_ahead_is_said_with_the_reason(workbench):
+    source = BODY.replace("z = torch.empty_like(x)", "z = torch.empty_like(x); assert float(x.sum()) != 0.5")
+    found = workbench.evaluate(Job("sum", SUM.replace("COUNT", "300"), source, backend="triton"))
+    assert found.verdict is Verdict.VERIFIED, found.reason
+    (why,) = found.features["build_fallbacks"]
+    assert why.startswith("triton-jit: ") and "meta" in why
+    assert found.features["build_routes"] == ["triton-jit"] and "profile_source" not in found.features
 
 
 FAULTS = {

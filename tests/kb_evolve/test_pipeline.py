@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
@@ -94,6 +95,20 @@ def test_again_measures_the_same_artifact_without_the_incumbents_shortcut(pools:
     assert settled.job.incumbent_ms is None
     assert settled.evaluation != first
     assert [span.stage for span in bench.spans] == ["build", "measure", "measure"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_only_what_is_measured_again_on_a_gpu_is_profiled(pools: Pools, device: str) -> None:
+    """A profile takes a second or two of the device: not of every candidate's."""
+    pipeline = Pipeline(Replay(), pools)
+    first = work(1)
+    first.job = dataclasses.replace(first.job, device=device)
+    pipeline.start(first)
+    (settled,) = drain(pipeline)
+    assert not settled.job.profile
+    pipeline.again(settled)
+    (settled,) = drain(pipeline)
+    assert settled.job.fresh and settled.job.profile is (device != "cpu")
 
 
 def test_cancelling_keeps_the_running_measurement_only(pools: Pools) -> None:

@@ -5,7 +5,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from report_makers import a_record, a_run, attempt, evaluated, event, hostile_record
+from report_makers import HOSTILE, a_record, a_run, attempt, evaluated, event, hostile_record
 
 from kb_evolve.report import charts, figures, series
 from kb_evolve.report.build import page_context, render, write_report
@@ -199,6 +199,17 @@ def test_control_arms_are_shown_where_there_are_any(report):
     text = " ".join(Page(render("page.html", page_context(record_of(), report, [control]))).text)
     assert "plain" in text and "uniform (control)" in text and "No control arm" not in text
     assert "No control arm" in page_of(report)
+
+
+def test_the_rate_of_slow_builds_is_shown_where_builds_are_known(report):
+    assert "First reason for it" not in page_of(report)
+    routes = {"build_routes": ["slim"]}
+    slow = {"build_routes": ["full"], "build_fallbacks": [f"full: uses {HOSTILE}"]}
+    history = [evaluated(number, 1.0, features=slow if number == 3 else routes) for number in range(4)]
+    page = page_of(report, history=history)
+    text = " ".join(" ".join(Page(page).text).split())
+    assert "slim 3 75%" in text and "full 1 25% uses" in text
+    assert "<script>" not in page
 
 
 def test_of_a_long_line_of_descent_the_first_the_last_and_the_largest_steps_are_shown(report):

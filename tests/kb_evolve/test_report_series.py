@@ -135,6 +135,17 @@ def test_reasons_that_differ_in_numbers_only_are_counted_together(history, attem
     ]
 
 
+def test_builds_are_counted_by_route_with_the_first_reason_for_a_fallback():
+    first = {"build_routes": ["slim", "full"], "build_fallbacks": ["full: uses torch::nn"]}
+    again = {"build_routes": ["full"], "build_fallbacks": ["full: did not compile: error: x"]}
+    broken = {"build_routes": "slim", "build_fallbacks": [7, None]}
+    features = (first, again, broken, {}, {"build_routes": ["full", 3]})
+    history = [evaluated(number, 1.0, features=each) for number, each in enumerate(features)]
+    full, slim = series.build_routes(history)
+    assert (full.name, full.count, full.reason) == ("full", 3, "uses torch::nn")
+    assert (slim.name, slim.count, slim.reason) == ("slim", 1, "")
+
+
 def test_a_gain_is_one_over_the_fastest_parent_outside_the_noise(history):
     by_id = {each.candidate.id: each for each in history}
     gains = {each.candidate.number: series.clear_gain(each, by_id) for each in history}

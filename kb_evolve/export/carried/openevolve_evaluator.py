@@ -25,7 +25,8 @@ def evaluate(program_path: str) -> "EvaluationResult":
 
     options = json.loads((HERE / "judge.json").read_text(encoding="utf-8"))
     named = [text for name, value in options.items() for text in (f"--{name}", value)]
-    command = [sys.executable, "-m", "kb_evolve", "eval", program_path, "--problem", str(HERE / "problem.py"), "--json"]
+    command = [sys.executable, "-m", "kb_evolve", "eval", program_path, "--problem", str(HERE / "problem.py")]
+    command += ["--json", "--no-profile"]
     answer = subprocess.run([*command, *named], capture_output=True, text=True, check=False)
     if answer.returncode not in (0, 1):
         raise RuntimeError(f"kb_evolve gave no verdict: {(answer.stderr or answer.stdout).strip()[-LOG_CHARS:]}")
