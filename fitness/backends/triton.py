@@ -3,7 +3,7 @@
 The build child runs the candidate's forward on tensors without memory, with a stand-in for the GPU's driver, so that
 Triton compiles every kernel that a real call would launch and launches none. What it compiles lies in the products
 folder in Triton's own cache format; a runner on a GPU sees it through a cache folder of its own, and a runner on the
-CPU interprets the kernels. Written against Triton 3.6.
+CPU interprets the kernels. Written against the Tritons in KNOWN.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ LONGEST_S = 30
 MOST_CONFIGS = 16
 """Configurations of an autotuned kernel that are compiled ahead; more are left to the first call."""
 
+KNOWN = ("3.6", "3.7", "3.8", "3.9")
+"""Tritons whose inner parts that are replaced here were read and tried: 3.6.0, 3.7.1, 3.8.0 and 3.9.0."""
+
 DEFAULT_ARCH = "sm_90"
 """What is compiled for where the job names nothing."""
 
@@ -45,15 +48,6 @@ _CHIPS = {80: (166_912, 108), 86: (101_376, 84), 89: (101_376, 142), 90: (232_44
 """Shared memory that one block may use [B] and multiprocessors, by compute capability (CUDA C++ Programming Guide,
 table of technical specifications; multiprocessors of A100, A40, L40S, H200, B200)."""
 _OTHER_CHIP = (101_376, 170)
-_CUDA_UTILS = (
-    "PyCUtensorMap",
-    "load_binary",
-    "get_device_properties",
-    "cuOccupancyMaxActiveClusters",
-    "set_printf_fifo_size",
-    "fill_tma_descriptor",
-)
-"""What Triton takes from its compiled CUDA helper."""
 
 
 def install(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
@@ -208,6 +202,9 @@ def _use_cache(cache: Path, stub: Path) -> None:
     from triton.runtime import cache as triton_cache
 
     build.platform_key = lambda: f"{platform.system()},{platform.machine()}"
+    if hasattr(build, "_get_cache_manager"):  # from Triton 3.8 on keys name folders, and the stub's is moved
+        place_of = build._get_cache_manager
+        build._get_cache_manager = lambda src, config: place_of(src, {**config, "library_dirs": None})
     record = importlib.metadata.distribution("triton").read_text("RECORD")
     if record:  # the installed files' hashes
         key = hashlib.sha256(record.encode()).hexdigest()
@@ -246,6 +243,7 @@ def _stand_in(chip: int, device: torch.device, launcher: Callable[[Any, Any], An
     utils = SimpleNamespace(
         get_device_properties=lambda device: facts,
         load_binary=lambda name, binary, shared, device: (1, 1, 32, 0, 1024),  # module, function, registers, ...
+        unload_module=lambda module: None,
     )
     return SimpleNamespace(
         utils=utils,
@@ -264,6 +262,13 @@ def _launch_nothing(source: Any, metadata: Any) -> Callable[..., None]:
     return lambda *_, **__: None
 
 
+class _Unloaded:
+    """In place of a compiled module that only a process with a GPU can load: it has every name."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
 def _launching_code(folder: Path) -> Callable[[Any, Any], Any]:
     """For the stand-in's launcher_cls: compiles Triton's launch code, which a runner on a GPU will load.
 
@@ -277,8 +282,10 @@ def _launching_code(folder: Path) -> Callable[[Any, Any], Any]:
     compiler = os.environ.get("CC", "gcc")  # as Triton does
     library = ["-shared", "-o", str(stub / "libcuda.so.1"), "-Wl,-soname,libcuda.so.1"]
     subprocess.run([compiler, "-x", "c", "/dev/null", *library], check=True)
-    build._load_module_from_path = lambda name, path: SimpleNamespace(launch=None, **dict.fromkeys(_CUDA_UTILS))
+    build._load_module_from_path = lambda name, path: _Unloaded()
     driver.CudaUtils()
+    if not hasattr(driver, "make_launcher"):  # from Triton 3.7 on one piece of code launches every kernel
+        return _launch_nothing
 
     def launcher(source: Any, metadata: Any) -> Callable[..., None]:
         driver.CudaLauncher(source, metadata)
