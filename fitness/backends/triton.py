@@ -3,7 +3,7 @@
 The build child runs the candidate's forward on tensors without memory, with a stand-in for the GPU's driver, so that
 Triton compiles every kernel that a real call would launch and launches none. What it compiles lies in the products
 folder in Triton's own cache format; a runner on a GPU sees it through a cache folder of its own, and a runner on the
-CPU interprets the kernels. Written against the Tritons in KNOWN.
+CPU interprets the kernels. fitness/backends/__init__.py says for which Tritons.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ LONGEST_S = 30
 """Compiling ahead is given up after this long; the first call on the device then compiles."""
 MOST_CONFIGS = 16
 """Configurations of an autotuned kernel that are compiled ahead; more are left to the first call."""
-
-KNOWN = ("3.6", "3.7", "3.8", "3.9")
-"""Tritons whose inner parts that are replaced here were read and tried: 3.6.0, 3.7.1, 3.8.0 and 3.9.0."""
 
 DEFAULT_ARCH = "sm_90"
 """What is compiled for where the job names nothing."""
@@ -70,6 +67,7 @@ def install(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
         _seed(folder, private / "cache")
         _use_cache(private / "cache", folder / "stub")
         return
+    folder.mkdir(exist_ok=True)
     _use_cache(folder / "cache", folder / "stub")
     pretend_runtime(_properties(chip), available=True)
     Pretend("meta").__enter__()
@@ -162,10 +160,7 @@ def _capability(arch: str) -> int:
 
 
 def _folder(spec: dict[str, Any]) -> Path:
-    folder = Path(spec["products_dir"]).absolute() / "triton"
-    if os.access(folder.parent, os.W_OK):
-        folder.mkdir(exist_ok=True)
-    return folder
+    return Path(spec["products_dir"]).absolute() / "triton"
 
 
 def _properties(chip: int) -> dict[str, Any]:
@@ -212,13 +207,17 @@ def _use_cache(cache: Path, stub: Path) -> None:
 
 
 def _seed(folder: Path, cache: Path) -> None:
-    """A cache of this process's own in which all that the build compiled is found, at its place in the products."""
+    """A cache of this process's own in which all that the build compiled is found, at its place in the products.
+
+    The candidate's code could write there too: what is not as Triton writes it is left out.
+    """
     for source in (folder / "cache").glob("*/*"):
         place = cache / source.parent.name / source.name
         place.parent.mkdir(parents=True, exist_ok=True)
         if source.name.startswith("__grp__"):  # names its files by the path that they had in the build
-            names = json.loads(source.read_text())["child_paths"]
-            place.write_text(json.dumps({"child_paths": {name: str(source.parent / name) for name in names}}))
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+                names = json.loads(source.read_text())["child_paths"]
+                place.write_text(json.dumps({"child_paths": {name: str(source.parent / name) for name in names}}))
         else:
             place.symlink_to(source)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import os
 import resource
@@ -17,7 +18,9 @@ import pytest
 import torch
 
 from fitness.backends import interpreter, triton
-from fitness.evaluation import Job, Verdict
+from fitness.builder import Builder
+from fitness.children import Zygote
+from fitness.evaluation import Job, JudgeError, Verdict
 from fitness.models import construct, execute
 
 pytest.importorskip("triton")
@@ -240,6 +243,50 @@ def test_a_runner_on_a_gpu_finds_all_that_the_build_compiled_and_starts_no_proce
 
     assert in_child(tmp_path / "runner", work) == [[True, True, True], 3, ["cuda_utils"]]
     assert sorted(str(path) for path in moved.rglob("*")) == before
+
+
+def test_a_runner_leaves_out_what_triton_did_not_write_into_the_cache(tmp_path):
+    for name, text in (("good", '{"child_paths": {"a.json": "/old/a.json"}}'), ("bad", "[]"), ("worse", "{" * 100_000)):
+        place = tmp_path / "products" / "triton" / "cache" / name / "__grp__a.json"
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+    spec = {"products_dir": str(tmp_path / "products"), "arch": "sm_90", "device": "cuda:0"}
+    in_child(tmp_path / "home", lambda: triton.install("load", spec))
+    kept = tmp_path / "home" / "triton" / "cache"
+    assert [path.parent.name for path in kept.glob("*/*")] == ["good"]
+    assert json.loads((kept / "good" / "__grp__a.json").read_text()) == {
+        "child_paths": {"a.json": str(tmp_path / "products" / "triton" / "cache" / "good" / "a.json")}
+    }
+
+
+def test_what_fails_before_the_candidates_code_in_a_build_is_this_machines_fault(monkeypatch):
+    monkeypatch.setenv("CC", "/bin/false")
+    zygote = Zygote(1)
+    try:
+        with pytest.raises(JudgeError, match=r"before it came to the candidate's code: .*/bin/false.*kb-evolve doctor"):
+            Builder(zygote, fenced=True).build(
+                Job("sum", SUM.replace("COUNT", "31"), BODY, backend="triton", device="cuda:0")
+            )
+    finally:
+        zygote.close()
+
+
+def test_what_fails_before_the_candidates_code_in_a_runner_is_this_machines_fault(workbench):
+    job = Job("sum", SUM.replace("COUNT", "32"), BODY, backend="triton")
+    built = workbench.build(job)
+    with pytest.raises(JudgeError, match="before it came to the candidate's code: ValueError: arch must be like"):
+        workbench.measure(dataclasses.replace(job, arch="hopper"), built)
+
+
+def test_a_candidate_cannot_pass_its_failure_off_as_this_machines(workbench):
+    claim = """
+import contextlib, os
+from fitness import wire
+with contextlib.suppress(OSError):  # the build has no such pipe
+    os.write(4, wire.pack_reply(wire.FAILED, 1, text="not mine"))
+"""
+    found = workbench.evaluate(Job("sum", SUM.replace("COUNT", "33"), claim + BODY, backend="triton"))
+    assert (found.verdict, found.reason) == (Verdict.LOAD_ERROR, "loading the module failed: not mine")
 
 
 def test_a_problem_of_16_gib_is_compiled_without_its_memory(build):
