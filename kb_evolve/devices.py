@@ -11,6 +11,7 @@ import importlib.util
 import re
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 DEVICE = re.compile(r"cpu|cuda:(\d{1,3})")
@@ -122,6 +123,19 @@ def has_package(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
+
+
+def triton_doubt() -> str:
+    """That the installed Triton is not one that is known to work; empty where it is, or where there is none."""
+    from fitness.backends import TRITONS
+
+    try:
+        found = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return ""
+    if ".".join(found.split(".")[:2]) in TRITONS:
+        return ""
+    return f"Triton {found} was never tried here; known to work: {', '.join(TRITONS)}"
 
 
 def nvcc_path() -> str | None:

@@ -53,7 +53,7 @@ def examine(db: str) -> Iterator[Check]:
         advice="only torch's own load_inline needs it, such as an exported kernel's: pip install ninja",
     )
     yield check_nvcc()
-    yield check_package("triton", "triton", "needed by backend triton: pip install triton")
+    yield check_triton()
     yield check_package("cuda-core", "cuda.core", "only for kernels that use NVRTC: pip install cuda-core")
     yield check_ncu()
     yield check_backends()
@@ -130,6 +130,13 @@ def check_package(name: str, module: str, advice: str) -> Check:
         return Check(name, metadata.version(name))
     except metadata.PackageNotFoundError:
         return Check(name, "of an unknown version")
+
+
+def check_triton() -> Check:
+    """Triton's version, and whether it is one that is known to work: others are not refused."""
+    check = check_package("triton", "triton", "needed by backend triton: pip install triton")
+    doubt = devices.triton_doubt()
+    return dataclasses.replace(check, found=f"{check.found}; {doubt}") if doubt else check
 
 
 def check_ncu() -> Check:

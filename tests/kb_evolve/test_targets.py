@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fitness.evaluation import JudgeError
-from kb_evolve import devices
+from kb_evolve import devices, doctor
 from kb_evolve.config import Config, ConfigError, RunConfig, check_resumable, resolve
 from kb_evolve.devices import Gpu
 from kb_evolve.targets import check_searchable, check_target, notice, runs_on, settle
@@ -102,6 +102,26 @@ def test_missing_compilers_are_named_with_where_they_were_looked_for(
         check_target(settle(configured(backend="triton")).run)
     with pytest.raises(JudgeError, match=r"no nvcc.*CUDA_HOME.*PATH.*pip install"):
         check_target(settle(configured(backend="cuda")).run)
+
+
+@pytest.mark.parametrize(("version", "is_known"), [("3.11.0", False), ("3.5.1", False), ("3.9.2", True)])
+def test_a_triton_that_was_never_tried_is_warned_of_and_not_refused(
+    no_gpu: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    version: str,
+    is_known: bool,
+) -> None:
+    installed = tmp_path / f"triton-{version}.dist-info" / "METADATA"
+    installed.parent.mkdir()
+    installed.write_text(f"Metadata-Version: 2.1\nName: triton\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check_target(settle(configured(backend="triton")).run)
+    found = doctor.check_triton()
+    told = f"Triton {version} was never tried here; known to work: 3.6, 3.7, 3.8, 3.9"
+    assert found.is_fine and version in found.found
+    assert (told in found.found, told in caplog.text) == ((False, False) if is_known else (True, True))
 
 
 def test_a_search_that_would_get_no_times_is_refused(no_gpu: None) -> None:
