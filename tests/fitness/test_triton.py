@@ -344,6 +344,29 @@ def test_atomics_outside_of_every_tensor_are_found(workbench):
     assert "fall outside of its tensors" in found.reason
 
 
+LARGE = SUM.replace("COUNT", "1 << 22")
+ENDLESS = BODY.replace("z = x + y", "z = x + y\n    while tl.load(x_ptr) >= 0.0:\n        z += 1")
+
+
+@pytest.mark.parametrize(
+    ("problem", "source", "elements"), [(LARGE, BODY, "4,194,304"), (SUM.replace("COUNT", "34"), ENDLESS, "34")]
+)
+def test_a_call_that_does_not_end_in_the_interpreter_gets_no_verdict(workbench, problem, source, elements):
+    found = workbench.evaluate(Job("sum", problem, source, backend="triton", timeout_s=8.0))
+    assert found.verdict is Verdict.NO_VERDICT, found.reason
+    assert (
+        f"took longer than 8 s in Triton's interpreter: it is too slow for tensors of {elements} elements"
+        in found.reason
+    )
+    assert "GPU" in found.reason and "smaller" in found.reason
+
+
+def test_a_module_that_does_not_end_is_a_timeout_without_a_gpu_too(workbench):
+    endless = "import os\nwhile not os.path.exists('products'):  # only a build has them where it works\n    pass\n"
+    found = workbench.evaluate(Job("sum", SUM.replace("COUNT", "35"), endless + BODY, backend="triton", timeout_s=8.0))
+    assert found.verdict is Verdict.TIMEOUT, found.reason
+
+
 def test_an_arch_of_another_form_is_refused_with_an_example(tmp_path):
     with pytest.raises(ValueError, match="arch must be like 'sm_90', found 'hopper'"):
         triton.install("build", {"products_dir": str(tmp_path), "arch": "hopper", "device": "cpu"})
