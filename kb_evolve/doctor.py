@@ -133,10 +133,14 @@ def check_package(name: str, module: str, advice: str) -> Check:
 
 
 def check_triton() -> Check:
-    """Triton's version, and whether it is one that is known to work: others are not refused."""
+    """Triton's version, and which are known to work: others are not refused."""
+    from fitness.backends import TRITONS
+
     check = check_package("triton", "triton", "needed by backend triton: pip install triton")
-    doubt = devices.triton_doubt()
-    return dataclasses.replace(check, found=f"{check.found}; {doubt}") if doubt else check
+    if not devices.has_package("triton"):
+        return check
+    told = devices.triton_doubt() or f"known to work: {', '.join(TRITONS)}"
+    return dataclasses.replace(check, found=f"{check.found}; {told}")
 
 
 def check_ncu() -> Check:

@@ -245,6 +245,18 @@ def test_a_runner_on_a_gpu_finds_all_that_the_build_compiled_and_starts_no_proce
     assert sorted(str(path) for path in moved.rglob("*")) == before
 
 
+def test_a_fenced_build_for_a_gpu_needs_none_and_holds_the_launch_code():
+    zygote = Zygote(1)
+    try:
+        job = Job("sum", SUM.replace("COUNT", "36"), BODY, backend="triton", device="cuda:0")
+        built = Builder(zygote, fenced=True).build(job)
+    finally:
+        zygote.close()
+    assert built.failure is None, built.failure
+    assert built.routes == ("triton",) and built.features["kernels"] == 1
+    assert len(list(Path(built.folder).glob("products/triton/cache/*/cuda_utils*.so"))) == 1
+
+
 def test_a_runner_leaves_out_what_triton_did_not_write_into_the_cache(tmp_path):
     for name, text in (("good", '{"child_paths": {"a.json": "/old/a.json"}}'), ("bad", "[]"), ("worse", "{" * 100_000)):
         place = tmp_path / "products" / "triton" / "cache" / name / "__grp__a.json"
@@ -259,14 +271,18 @@ def test_a_runner_leaves_out_what_triton_did_not_write_into_the_cache(tmp_path):
     }
 
 
-def test_what_fails_before_the_candidates_code_in_a_build_is_this_machines_fault(monkeypatch):
-    monkeypatch.setenv("CC", "/bin/false")
+def test_what_fails_before_the_candidates_code_in_a_build_is_this_machines_fault(tmp_path, monkeypatch):
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho 'a.c:1: fatal error: Python.h: No such file or directory' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
     zygote = Zygote(1)
+    job = Job("sum", SUM.replace("COUNT", "31"), BODY, backend="triton", device="cuda:0")
     try:
-        with pytest.raises(JudgeError, match=r"before it came to the candidate's code: .*/bin/false.*kb-evolve doctor"):
-            Builder(zygote, fenced=True).build(
-                Job("sum", SUM.replace("COUNT", "31"), BODY, backend="triton", device="cuda:0")
-            )
+        with pytest.raises(
+            JudgeError, match=r"before it came to the candidate's code: a\.c:1: .*Python\.h.*`kb-evolve"
+        ):
+            Builder(zygote, fenced=False).build(job)
     finally:
         zygote.close()
 
