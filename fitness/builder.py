@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from fitness import builds, quota, reports
 from fitness.backends import cuda
 from fitness.builds import Pool
 from fitness.children import Child, Zygote
-from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
-from fitness.sandbox import ROOT, Policy, candidate_uid, state_dir
+from fitness.evaluation import SEE_DOCTOR, Evaluation, Job, JudgeError, Verdict
+from fitness.sandbox import Policy, candidate_uid, state_dir
 
 BUILD_FILE_BYTES = 512 << 20
 EXPECTED_BYTES = {"cuda": 3 << 30, "cpp": 1 << 30, "triton": 1 << 30}
@@ -147,15 +146,16 @@ class Builder:
         work = self._root / f"{folder.name[:12]}.{os.getpid()}.{next(_counter)}.tmp"
         try:
             policy = dataclasses.replace(self._prepare(work, job, bridge), gpu=gpu)
-            child = self._zygote.spawn("build", self._spec(work, job), policy)
+            child, begun = self._start(work, job, policy)
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, child.pid, NICENESS)
             try:
                 spent, failure = self._supervise(child, job)
-                failure = failure or self._failure(child, work)
+                failure = failure or self._failure(child, work, has_begun=bool(os.read(begun, 1)))
                 log = child.log()
             finally:
                 _end(child)
+                os.close(begun)
             if failure is not None and not _is_certain(*failure, log):
                 self._require_disk(work)
                 return _failed(job, *failure, log, spent, work / "products")
@@ -163,6 +163,17 @@ class Builder:
             return _artifact(folder, spent, job)
         finally:
             quota.remove(work)
+
+    def _start(self, work: Path, job: Job, policy: Policy) -> tuple[Child, int]:
+        """The build's process, and a pipe in which a byte lies once it has come to the candidate's own code."""
+        begun, theirs = os.pipe2(os.O_CLOEXEC)
+        try:
+            return self._zygote.spawn("build", self._spec(work, job), policy, [theirs]), begun
+        except BaseException:
+            os.close(begun)
+            raise
+        finally:
+            os.close(theirs)
 
     def _require_disk(self, work: Path) -> None:
         """Raises JudgeError when the disk is full and this build's own files are not what fills it."""
@@ -198,7 +209,7 @@ class Builder:
 
     def _bridge(self) -> Path | None:
         """The object that CUDA candidates are linked with; compiled, by us, once per torch, compiler and rules."""
-        digest = hashlib.sha256("\0".join([version("torch"), *_compilers("cuda"), build_rules()]).encode())
+        digest = hashlib.sha256("\0".join([version("torch"), *builds.compilers("cuda"), builds.rules()]).encode())
         folder = self._root / f"bridge-{digest.hexdigest()}"
         with builds.lock(self._root, folder.name):
             if not builds.is_whole(folder):
@@ -229,7 +240,8 @@ class Builder:
             failure = excess[0], f"the build {excess[1]}"
         return time.monotonic() - started - (self._paused_s - paused), failure
 
-    def _failure(self, child: Child, work: Path) -> tuple[Verdict, str] | None:
+    def _failure(self, child: Child, work: Path, *, has_begun: bool) -> tuple[Verdict, str] | None:
+        """Why a build that has ended is not usable. JudgeError when it failed before the candidate's own code."""
         message = reports.read_capped(work / "products" / "compile_error.txt")
         if child.status == 0:
             return None
@@ -238,49 +250,19 @@ class Builder:
         log = child.log().strip()
         lines, places = log.splitlines(), _PLACE.findall(log)
         why = lines[-1][:_LINE_CHARS] if lines else "it printed nothing"
+        if not has_begun:
+            why = next((line for line in lines if "error:" in line), why)  # a C compiler's own words
+            raise JudgeError(f"a build {child.death()} before it came to the candidate's code: {why}; {SEE_DOCTOR}")
         where = f" at its line {places[-1]}" if places else ""
         return Verdict.LOAD_ERROR, f"its module {child.death()} while it was executed for the build{where}: {why}"
 
     def _key(self, job: Job) -> str:
         arch = "" if job.backend == "cpp" else job.arch or self._arch
-        parts = [job.source, job.problem_source, job.backend, arch, version("torch"), build_rules()]
+        parts = [job.source, job.problem_source, job.backend, arch, version("torch"), builds.rules()]
         if job.backend == "triton":
-            parts += [job.device.partition(":")[0], job.precision, _version("triton")]
-        digest = hashlib.sha256("\0".join([*parts, *_compilers(job.backend)]).encode())
+            parts += [job.device.partition(":")[0], job.precision, builds.installed("triton")]
+        digest = hashlib.sha256("\0".join([*parts, *builds.compilers(job.backend)]).encode())
         return digest.hexdigest()
-
-
-def _compilers(backend: str) -> list[str]:
-    """Which compilers a build would use: where they lie and which build of them that is."""
-    found = [os.environ.get("CXX", ""), os.environ.get("CC", ""), _identity(shutil.which("g++"))]
-    if backend == "cuda":
-        kit = cuda.find_toolkit()
-        found.append(_identity(kit.nvcc) if kit is not None else "no nvcc")
-    return found
-
-
-def _identity(program: str | Path | None) -> str:
-    if program is None:
-        return "none"
-    found = Path(program).resolve().stat()
-    return f"{program} {found.st_size} {found.st_mtime_ns}"
-
-
-def _version(package: str) -> str:
-    with contextlib.suppress(ImportError):
-        return version(package)
-    return "none"
-
-
-@cache
-def build_rules() -> str:
-    """Hex digest over how extensions are compiled: builds made by other rules are not reused."""
-    digest = hashlib.sha256()
-    folder = ROOT / "fitness"
-    for path in sorted([folder / "inline.py", *(folder / "backends").glob("*.py"), *(folder / "slim").rglob("*")]):
-        if path.is_file():
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _end(child: Child) -> None:

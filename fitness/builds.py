@@ -7,13 +7,18 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from fitness import quota
+from fitness.backends import cuda
+from fitness.sandbox import ROOT
 
 SEAL = "complete"
 DAY_S = 86_400
@@ -128,6 +133,40 @@ def _remove_unless_used(root: Path, folder: Path, since: float) -> None:
 
 def _disk_bytes(folder: Path) -> int:
     return sum(path.lstat().st_blocks * 512 for path in (folder, *folder.rglob("*")))
+
+
+def compilers(backend: str) -> list[str]:
+    """Which compilers a build would use: where they lie and which build of them that is."""
+    found = [os.environ.get("CXX", ""), os.environ.get("CC", ""), _identity(shutil.which("g++"))]
+    if backend == "cuda":
+        kit = cuda.find_toolkit()
+        found.append(_identity(kit.nvcc) if kit is not None else "no nvcc")
+    return found
+
+
+def _identity(program: str | Path | None) -> str:
+    if program is None:
+        return "none"
+    found = Path(program).resolve().stat()
+    return f"{program} {found.st_size} {found.st_mtime_ns}"
+
+
+def installed(package: str) -> str:
+    """A package's version, or "none"."""
+    with contextlib.suppress(ImportError):
+        return version(package)
+    return "none"
+
+
+@cache
+def rules() -> str:
+    """Hex digest over how extensions are compiled: builds made by other rules are not reused."""
+    digest = hashlib.sha256()
+    folder = ROOT / "fitness"
+    for path in sorted([folder / "inline.py", *(folder / "backends").glob("*.py"), *(folder / "slim").rglob("*")]):
+        if path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _digest(path: Path) -> str:

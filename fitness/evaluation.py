@@ -17,6 +17,10 @@ LOG_LIMIT = 8_000
 """Characters of candidate output kept with an evaluation."""
 
 
+SEE_DOCTOR = "`kb-evolve doctor` says what this machine has, and which versions are known to work"
+"""The end of a JudgeError about what is installed here."""
+
+
 class JudgeError(Exception):
     """The judge, its device or its sandbox failed; never the candidate's fault."""
 

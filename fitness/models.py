@@ -63,11 +63,14 @@ def construct(names: dict[str, Any], class_name: str, init: Sequence[Any]) -> An
 
 
 def load(spec: dict[str, Any], weights: Sequence[torch.Tensor]) -> tuple[Callable[..., Any], int]:
-    """The spec's model on its device, and WEIGHTS_COPIED when `weights` fitted by name, shape and dtype."""
+    """The spec's model on its device, and WEIGHTS_COPIED when `weights` fitted by name, shape and dtype.
+
+    `prepare` must come first.
+    """
     import torch
 
     if spec["products_dir"] is not None:
-        install_backend("load", spec)
+        install_extensions("load", spec)
     use_precision(spec["precision"])
     model = construct(execute(spec["source_path"], "candidate"), spec["class_name"], unplain(spec["init"]))
     if isinstance(model, torch.nn.Module):
@@ -79,15 +82,22 @@ def load(spec: dict[str, Any], weights: Sequence[torch.Tensor]) -> tuple[Callabl
     return (torch.compile(model, mode=None if mode == "default" else mode) if mode else model), code
 
 
-def install_backend(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
-    """Puts our own compilation in place of torch's and Triton's, in this process."""
-    from fitness import inline
+def prepare(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
+    """Puts our own compilation in place of Triton's, in this process.
 
-    inline.install(mode, spec["products_dir"], "" if spec["backend"] == "cpp" else spec.get("arch", ""))
-    if spec["backend"] == "triton":
+    Comes before any of the candidate's code: what fails here is this machine's fault.
+    """
+    if spec["products_dir"] is not None and spec["backend"] == "triton":
         from fitness.backends import triton
 
         triton.install(mode, spec)
+
+
+def install_extensions(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
+    """Puts our own compilation of extensions in place of torch's, in this process."""
+    from fitness import inline
+
+    inline.install(mode, spec["products_dir"], "" if spec["backend"] == "cpp" else spec.get("arch", ""))
 
 
 def as_outputs(result: Any, device: str) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from fitness import wire
 from fitness.children import Child, Zygote
-from fitness.evaluation import Verdict
+from fitness.evaluation import SEE_DOCTOR, JudgeError, Verdict
 from fitness.quota import Quota, Watch
 from fitness.runner import CONTRACT, LOAD_ERROR, OUT_OF_MEMORY, RUNTIME_ERROR
 from fitness.sandbox import Policy
@@ -73,7 +73,7 @@ class ModelProcess:
         limits: Limits,
         descriptors: Sequence[int] = (),
     ) -> None:
-        self._limits, self.is_closed = limits, False
+        self._limits, self.is_closed, self._has_begun = limits, False, False
         self._at_rest: dict[str, int] = {}
         self._bound_to: dict[str, set[int]] = {}
         go_read, self._go = os.pipe2(os.O_CLOEXEC)
@@ -159,7 +159,10 @@ class ModelProcess:
         return found
 
     def _await(self, kind: int, doing: str, awake_s: float = 0.0) -> Reply:
-        """The runner's next message, which must be of `kind`; the first `awake_s` without going to sleep."""
+        """The runner's next message, which must be of `kind`; the first `awake_s` without going to sleep.
+
+        Raises CandidateFailed, and JudgeError for a failure before the candidate's code.
+        """
         started = time.monotonic()
         deadline = started + self._limits.timeout_s
         poller = select.poll()
@@ -182,7 +185,12 @@ class ModelProcess:
             reply = wire.unpack_reply(body)
         except ValueError as error:
             raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with {error}: a broken message") from error
+        if reply.kind == wire.PREPARED and not self._has_begun:
+            self._has_begun = True
+            return self._await(kind, doing, awake_s)
         if reply.kind == wire.FAILED:
+            if not self._has_begun:  # the pipe keeps the order, whatever the candidate writes into it later
+                raise JudgeError(f"{doing} failed before it came to the candidate's code: {reply.text}; {SEE_DOCTOR}")
             verdict = _VERDICTS.get(reply.code, Verdict.RUNTIME_ERROR)
             raise CandidateFailed(verdict, f"{doing} failed: {reply.text}")
         if reply.kind != kind:

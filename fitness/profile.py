@@ -180,6 +180,7 @@ def serve(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
     from fitness import models
 
     del descriptors
+    models.prepare("load", spec)
     problem = models.execute(spec["problem_path"], "problem")
     init = models.plain(problem["get_init_inputs"]())
     forward, _ = models.load({**spec, "class_name": "ModelNew", "init": init, "state": [], "compile": ""}, ())

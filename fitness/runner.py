@@ -18,7 +18,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fitness import wire
-from fitness.models import ContractBroken, as_outputs, construct, execute, input_slots, install_backend, load
+from fitness.models import (
+    ContractBroken,
+    as_outputs,
+    construct,
+    execute,
+    input_slots,
+    install_extensions,
+    load,
+    prepare,
+)
 from fitness.oracle import ProblemBench
 from fitness.wire import Layout, Output, Segment
 from problems.inputs import FAMILIES
@@ -31,6 +40,8 @@ _NO_MEMORY = ("can't allocate memory", "bad_alloc", "CUDA out of memory", "CUDAC
 def run(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
     """Serves one model: builds it, then answers every RUN with where its outputs lie."""
     go, done, input_fd, state_fd = descriptors
+    if not is_prepared(spec, done):
+        return
     try:
         segment = Segment(descriptor=input_fd, writable=spec["writable_inputs"])
         inputs = input_slots(spec, segment.tensors, segment.nbytes // spec["slots"])
@@ -56,10 +67,24 @@ def run(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
         os.write(done, wire.pack_reply(wire.DONE, 0, outputs))
 
 
+def is_prepared(spec: dict[str, Any], done: int) -> bool:
+    """Whether this process is ready for the candidate's code; says so, or why not."""
+    try:
+        prepare("load", spec)
+    except BaseException as error:
+        fail(done, LOAD_ERROR, error)
+        return False
+    os.write(done, wire.pack_reply(wire.PREPARED))
+    return True
+
+
 def build(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
     """Executes a candidate's module and constructor once, so that everything it compiles is compiled."""
-    del descriptors
-    install_backend("build", spec)
+    (begun,) = descriptors
+    prepare("build", spec)
+    install_extensions("build", spec)
+    os.write(begun, b"+")  # whatever fails from here on is the candidate's fault
+    os.close(begun)
     problem = execute(spec["problem_path"], "problem")
     model = construct(execute(spec["source_path"], "candidate"), "ModelNew", problem["get_init_inputs"]())
     features = _binary_features(spec["products_dir"])

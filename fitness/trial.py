@@ -46,6 +46,7 @@ class Trial:
         self._bench, self._session, self._job, self._artifact_dir = bench, session, job, artifact_dir
         self._overhead_ms = overhead_ms
         self._limits = session.candidate_limits(job)
+        self._is_interpreted = job.device == "cpu" and job.backend == "triton"
         self._own_threads = any(word in job.source for word in OWN_THREADS)
         self._runners: list[Runner | GpuRunner] = []
         self._spent: dict[str, float] = {}
@@ -66,7 +67,7 @@ class Trial:
         started = time.monotonic()
         found, held = self._verify(runner)
         self._note("verify_s", started)
-        if self._job.device == "cpu" and self._job.backend == "triton":
+        if self._is_interpreted:
             return self._verified(runner, found, held)
         starts = iter([runner])
         keep = self._job.device != "cpu" and self._spent["load_s"] > RELOAD_S
@@ -91,6 +92,8 @@ class Trial:
 
     def explain(self, failure: CandidateFailed) -> tuple[str, Verdict]:
         """The reason in full; a crash is tried again on writable inputs to see whether it wrote to them."""
+        if failure.verdict is Verdict.TIMEOUT and self._is_interpreted and "load_s" in self._spent:
+            return f"{failure.reason} {self._slowness()}", Verdict.NO_VERDICT
         printed = self.log.strip().splitlines()
         if self._job.device == "cpu" and failure.verdict is Verdict.RUNTIME_ERROR and failure.signal in (7, 11):
             changed = self._wrote_to_inputs()
@@ -107,6 +110,15 @@ class Trial:
         if not self._kernelbench or verdict in FAILED_CALLS:
             return None
         return all(self._kernelbench)
+
+    def _slowness(self) -> str:
+        """Why a call that did not end in Triton's interpreter says nothing of the kernel."""
+        session = self._session
+        largest = max(layout.numel for layout in (*session.inputs, *session.outputs))
+        return (
+            f"in Triton's interpreter: it is too slow for tensors of {largest:,} elements, or the kernel never ends; "
+            "judge it on a machine with an NVIDIA GPU, or on a problem with smaller sizes"
+        )
 
     def close(self) -> None:
         """Ends the candidate's processes, keeps their log and removes what they wrote."""

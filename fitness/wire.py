@@ -29,7 +29,8 @@ RUN, RELEASE, DESCRIBE, STATE, DRAW, WHERE, LIST, MAP, INPUTS, EXACT, STEP, SENS
 COPIED = 1 << 16
 """Flag on DRAW's argument: with the varied weights that STATE gives, instead of the seeded ones."""
 
-READY, DONE, RELEASED, FAILED = 1, 2, 3, 4
+READY, DONE, RELEASED, FAILED, PREPARED = 1, 2, 3, 4, 5
+"""PREPARED: the candidate's code comes next; a failure before it is ours."""
 _HEAD = struct.Struct("<IIq")
 HANDLE_BYTES = 64
 """A CUDA IPC memory handle (CU_IPC_HANDLE_SIZE)."""
@@ -192,7 +193,7 @@ def pack_reply(kind: int, code: int = 0, outputs: Sequence[Output] = (), text: s
 def unpack_reply(body: bytes) -> Reply:
     """The reply in `body`; ValueError when it is not of our making."""
     kind, code, count = _HEAD.unpack_from(body, 0)
-    if kind not in (READY, DONE, RELEASED, FAILED) or not 0 <= count <= MAX_REPLY_OUTPUTS:
+    if kind not in (READY, DONE, RELEASED, FAILED, PREPARED) or not 0 <= count <= MAX_REPLY_OUTPUTS:
         raise ValueError(f"a reply of kind {kind} with {count} outputs")
     outputs = []
     for index in range(count):

@@ -11,6 +11,7 @@ import importlib.util
 import re
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 DEVICE = re.compile(r"cpu|cuda:(\d{1,3})")
@@ -127,6 +128,19 @@ def has_package(name: str) -> bool:
 def has_nvrtc() -> bool:
     """Whether kernels can use NVRTC through cuda-core, which is of no use without cuda-bindings."""
     return has_package("cuda.core") and has_package("cuda.bindings")
+
+
+def triton_doubt() -> str:
+    """That the installed Triton is not one that is known to work; empty where it is, or where there is none."""
+    from fitness.backends import TRITONS
+
+    try:
+        found = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return ""
+    if ".".join(found.split(".")[:2]) in TRITONS:
+        return ""
+    return f"Triton {found} was never tried here; known to work: {', '.join(TRITONS)}"
 
 
 def nvcc_path() -> str | None:

@@ -53,7 +53,7 @@ def examine(db: str) -> Iterator[Check]:
         advice="only torch's own load_inline needs it, such as an exported kernel's: pip install ninja",
     )
     yield check_nvcc()
-    yield check_package("triton", "triton", "needed by backend triton: pip install triton")
+    yield check_triton()
     yield check_nvrtc()
     yield check_ncu()
     yield check_backends()
@@ -138,6 +138,17 @@ def check_package(name: str, module: str, advice: str) -> Check:
         return Check(name, metadata.version(name))
     except metadata.PackageNotFoundError:
         return Check(name, "of an unknown version")
+
+
+def check_triton() -> Check:
+    """Triton's version, and which are known to work: others are not refused."""
+    from fitness.backends import TRITONS
+
+    check = check_package("triton", "triton", "needed by backend triton: pip install triton")
+    if not devices.has_package("triton"):
+        return check
+    told = devices.triton_doubt() or f"known to work: {', '.join(TRITONS)}"
+    return dataclasses.replace(check, found=f"{check.found}; {told}")
 
 
 def check_ncu() -> Check:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 
 from fitness.backends.cuda import DEFAULT_ARCH, INSTALL_NVCC
 from fitness.evaluation import JudgeError
 from kb_evolve import architectures, devices
 from kb_evolve.config import Config, ConfigError, RunConfig
+
+log = logging.getLogger(__name__)
 
 BACKENDS = ("cpp", "cuda", "triton")
 GPU_BACKENDS = ("cuda", "triton")
@@ -22,7 +25,10 @@ def settle(config: Config) -> Config:
 
 
 def check_target(run: RunConfig) -> None:
-    """ConfigError for a combination that cannot work anywhere, JudgeError for one that this machine lacks."""
+    """ConfigError for a combination that cannot work anywhere, JudgeError for one that this machine lacks.
+
+    Warns of a Triton that was never tried.
+    """
     if run.backend not in BACKENDS:
         raise ConfigError(f"unknown backend {run.backend!r}; this version knows: {', '.join(BACKENDS)}")
     _check_name(run.device)
@@ -80,6 +86,8 @@ def _refuse_gpu(run: RunConfig) -> None:
 def _check_compiler(backend: str) -> None:
     if backend == "triton" and not devices.has_package("triton"):
         raise JudgeError("backend triton needs Triton, which is not installed here: pip install triton")
+    if backend == "triton" and (doubt := devices.triton_doubt()):
+        log.warning("%s; an error before the kernel's own code is then Triton's", doubt)
     if backend == "cuda" and not devices.has_nvrtc() and devices.nvcc_path() is None:
         raise JudgeError(f"backend cuda needs a compiler; {INSTALL_NVCC}")
 

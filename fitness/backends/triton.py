@@ -3,7 +3,7 @@
 The build child runs the candidate's forward on tensors without memory, with a stand-in for the GPU's driver, so that
 Triton compiles every kernel that a real call would launch and launches none. What it compiles lies in the products
 folder in Triton's own cache format; a runner on a GPU sees it through a cache folder of its own, and a runner on the
-CPU interprets the kernels. Written against Triton 3.6.
+CPU interprets the kernels. fitness/backends/__init__.py says for which Tritons.
 """
 
 from __future__ import annotations
@@ -45,15 +45,6 @@ _CHIPS = {80: (166_912, 108), 86: (101_376, 84), 89: (101_376, 142), 90: (232_44
 """Shared memory that one block may use [B] and multiprocessors, by compute capability (CUDA C++ Programming Guide,
 table of technical specifications; multiprocessors of A100, A40, L40S, H200, B200)."""
 _OTHER_CHIP = (101_376, 170)
-_CUDA_UTILS = (
-    "PyCUtensorMap",
-    "load_binary",
-    "get_device_properties",
-    "cuOccupancyMaxActiveClusters",
-    "set_printf_fifo_size",
-    "fill_tma_descriptor",
-)
-"""What Triton takes from its compiled CUDA helper."""
 
 
 def install(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
@@ -76,6 +67,7 @@ def install(mode: Literal["build", "load"], spec: dict[str, Any]) -> None:
         _seed(folder, private / "cache")
         _use_cache(private / "cache", folder / "stub")
         return
+    folder.mkdir(exist_ok=True)
     _use_cache(folder / "cache", folder / "stub")
     pretend_runtime(_properties(chip), available=True)
     Pretend("meta").__enter__()
@@ -168,10 +160,7 @@ def _capability(arch: str) -> int:
 
 
 def _folder(spec: dict[str, Any]) -> Path:
-    folder = Path(spec["products_dir"]).absolute() / "triton"
-    if os.access(folder.parent, os.W_OK):
-        folder.mkdir(exist_ok=True)
-    return folder
+    return Path(spec["products_dir"]).absolute() / "triton"
 
 
 def _properties(chip: int) -> dict[str, Any]:
@@ -208,6 +197,9 @@ def _use_cache(cache: Path, stub: Path) -> None:
     from triton.runtime import cache as triton_cache
 
     build.platform_key = lambda: f"{platform.system()},{platform.machine()}"
+    if hasattr(build, "_get_cache_manager"):  # from Triton 3.8 on keys name folders, and the stub's is moved
+        place_of = build._get_cache_manager
+        build._get_cache_manager = lambda src, config: place_of(src, {**config, "library_dirs": None})
     record = importlib.metadata.distribution("triton").read_text("RECORD")
     if record:  # the installed files' hashes
         key = hashlib.sha256(record.encode()).hexdigest()
@@ -215,13 +207,17 @@ def _use_cache(cache: Path, stub: Path) -> None:
 
 
 def _seed(folder: Path, cache: Path) -> None:
-    """A cache of this process's own in which all that the build compiled is found, at its place in the products."""
+    """A cache of this process's own in which all that the build compiled is found, at its place in the products.
+
+    The candidate's code could write there too: what is not as Triton writes it is left out.
+    """
     for source in (folder / "cache").glob("*/*"):
         place = cache / source.parent.name / source.name
         place.parent.mkdir(parents=True, exist_ok=True)
         if source.name.startswith("__grp__"):  # names its files by the path that they had in the build
-            names = json.loads(source.read_text())["child_paths"]
-            place.write_text(json.dumps({"child_paths": {name: str(source.parent / name) for name in names}}))
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+                names = json.loads(source.read_text())["child_paths"]
+                place.write_text(json.dumps({"child_paths": {name: str(source.parent / name) for name in names}}))
         else:
             place.symlink_to(source)
 
@@ -246,6 +242,7 @@ def _stand_in(chip: int, device: torch.device, launcher: Callable[[Any, Any], An
     utils = SimpleNamespace(
         get_device_properties=lambda device: facts,
         load_binary=lambda name, binary, shared, device: (1, 1, 32, 0, 1024),  # module, function, registers, ...
+        unload_module=lambda module: None,
     )
     return SimpleNamespace(
         utils=utils,
@@ -264,6 +261,13 @@ def _launch_nothing(source: Any, metadata: Any) -> Callable[..., None]:
     return lambda *_, **__: None
 
 
+class _Unloaded:
+    """In place of a compiled module that only a process with a GPU can load: it has every name."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
 def _launching_code(folder: Path) -> Callable[[Any, Any], Any]:
     """For the stand-in's launcher_cls: compiles Triton's launch code, which a runner on a GPU will load.
 
@@ -277,8 +281,10 @@ def _launching_code(folder: Path) -> Callable[[Any, Any], Any]:
     compiler = os.environ.get("CC", "gcc")  # as Triton does
     library = ["-shared", "-o", str(stub / "libcuda.so.1"), "-Wl,-soname,libcuda.so.1"]
     subprocess.run([compiler, "-x", "c", "/dev/null", *library], check=True)
-    build._load_module_from_path = lambda name, path: SimpleNamespace(launch=None, **dict.fromkeys(_CUDA_UTILS))
+    build._load_module_from_path = lambda name, path: _Unloaded()
     driver.CudaUtils()
+    if not hasattr(driver, "make_launcher"):  # from Triton 3.7 on one piece of code launches every kernel
+        return _launch_nothing
 
     def launcher(source: Any, metadata: Any) -> Callable[..., None]:
         driver.CudaLauncher(source, metadata)

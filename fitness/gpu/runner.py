@@ -15,7 +15,7 @@ from fitness.gpu import memory
 from fitness.gpu.memory import DeviceError, MappedMemory
 from fitness.models import ContractBroken, as_outputs, input_slots, load
 from fitness.oracle import ProblemBench, seeds
-from fitness.runner import LOAD_ERROR, RUNTIME_ERROR, describe_output, error_code, fail, next_order
+from fitness.runner import LOAD_ERROR, RUNTIME_ERROR, describe_output, error_code, fail, is_prepared, next_order
 from fitness.wire import Layout, Output
 from problems.inputs import FAMILIES
 
@@ -33,6 +33,8 @@ def run(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
     """Serves one model: RUN computes a batch, STEP one call of it, WHERE says where the outputs of some calls lie."""
 
     go, done = descriptors[:2]
+    if not is_prepared(spec, done):
+        return
     try:
         memory.use(spec["device"])
         mapped = MappedMemory(bytes.fromhex(spec["input_handle"]), spec["device"])

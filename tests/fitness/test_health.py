@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -51,7 +52,8 @@ def child(zygote, tmp_path):
                 path.chmod(0o755)
             spec = {"problem_path": str(problem), "source_path": str(candidate), "products_dir": policy.private_dir}
             spec |= {"backend": "cpp", "arch": "", "device": "cpu"}
-            return zygote.spawn("build", spec, policy)
+            with open(os.devnull, "wb") as begun:
+                return zygote.spawn("build", spec, policy, [begun.fileno()])
 
         return start
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
 import json
 import os
 import resource
+import sys
 import textwrap
 import traceback
 from collections.abc import Callable
@@ -15,7 +18,9 @@ import pytest
 import torch
 
 from fitness.backends import interpreter, triton
-from fitness.evaluation import Job, Verdict
+from fitness.builder import Builder
+from fitness.children import Zygote
+from fitness.evaluation import Job, JudgeError, Verdict
 from fitness.models import construct, execute
 
 pytest.importorskip("triton")
@@ -211,7 +216,6 @@ def test_a_runner_on_a_gpu_finds_all_that_the_build_compiled_and_starts_no_proce
 
     def work() -> list[Any]:
         import subprocess
-        from types import SimpleNamespace
 
         triton.install("load", spec)
         monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
@@ -220,27 +224,95 @@ def test_a_runner_on_a_gpu_finds_all_that_the_build_compiled_and_starts_no_proce
         from triton.runtime import build as launching
         from triton.runtime.autotuner import Autotuner
 
-        launch = SimpleNamespace(launch=lambda *_: None, **dict.fromkeys(triton._CUDA_UTILS))
-        loaded: list[str] = []
+        ctypes.CDLL(str(moved / "triton" / "stub" / "libcuda.so.1"), ctypes.RTLD_GLOBAL)
+        sys.setdlopenflags(os.RTLD_LAZY)  # the library has none of NVIDIA's functions, and none is called
+        load, loaded = launching._load_module_from_path, []
 
         def note(name: str, path: str) -> Any:
             loaded.append(name)
-            return launch
+            return load(name, path)
 
         monkeypatch.setattr(launching, "_load_module_from_path", note)
         monkeypatch.setattr(Autotuner, "do_bench", staticmethod(lambda call, **_: [call() or 0.0] * 3))
-        stand_in = triton._stand_in(
-            90, torch.device("cpu"), lambda *what: (driver.CudaUtils(), driver.CudaLauncher(*what))[1]
-        )
+        utils = driver.CudaUtils()
+        launchers = []
+
+        def launcher(*what: Any) -> Any:
+            launchers.append(driver.CudaLauncher(*what))
+            return lambda *_: None
+
+        stand_in = triton._stand_in(90, torch.device("cpu"), launcher)
+        vars(utils).update(vars(stand_in.utils))
+        stand_in.utils = utils
         triton._set_driver(stand_in)
         hits: list[bool] = []
         knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
         model = construct(execute(str(tmp_path / "candidate.py"), "candidate"), "ModelNew", [])
         model(torch.rand(7, 8), torch.rand(8, 90))
-        return [hits, sorted(set(loaded))]
+        return [hits, len(launchers), sorted(set(loaded) - {"__triton_launcher"})]
 
-    assert in_child(tmp_path / "runner", work) == [[True, True, True], ["__triton_launcher", "cuda_utils"]]
+    assert in_child(tmp_path / "runner", work) == [[True, True, True], 3, ["cuda_utils"]]
     assert sorted(str(path) for path in moved.rglob("*")) == before
+
+
+def test_a_fenced_build_for_a_gpu_needs_none_and_holds_the_launch_code():
+    zygote = Zygote(1)
+    try:
+        job = Job("sum", SUM.replace("COUNT", "36"), BODY, backend="triton", device="cuda:0")
+        built = Builder(zygote, fenced=True).build(job)
+    finally:
+        zygote.close()
+    assert built.failure is None, built.failure
+    assert built.routes == ("triton",) and built.features["kernels"] == 1
+    assert len(list(Path(built.folder).glob("products/triton/cache/*/cuda_utils*.so"))) == 1
+
+
+def test_a_runner_leaves_out_what_triton_did_not_write_into_the_cache(tmp_path):
+    for name, text in (("good", '{"child_paths": {"a.json": "/old/a.json"}}'), ("bad", "[]"), ("worse", "{" * 100_000)):
+        place = tmp_path / "products" / "triton" / "cache" / name / "__grp__a.json"
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+    spec = {"products_dir": str(tmp_path / "products"), "arch": "sm_90", "device": "cuda:0"}
+    in_child(tmp_path / "home", lambda: triton.install("load", spec))
+    kept = tmp_path / "home" / "triton" / "cache"
+    assert [path.parent.name for path in kept.glob("*/*")] == ["good"]
+    assert json.loads((kept / "good" / "__grp__a.json").read_text()) == {
+        "child_paths": {"a.json": str(tmp_path / "products" / "triton" / "cache" / "good" / "a.json")}
+    }
+
+
+def test_what_fails_before_the_candidates_code_in_a_build_is_this_machines_fault(tmp_path, monkeypatch):
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho 'a.c:1: fatal error: Python.h: No such file or directory' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    zygote = Zygote(1)
+    job = Job("sum", SUM.replace("COUNT", "31"), BODY, backend="triton", device="cuda:0")
+    try:
+        with pytest.raises(
+            JudgeError, match=r"before it came to the candidate's code: a\.c:1: .*Python\.h.*`kb-evolve"
+        ):
+            Builder(zygote, fenced=False).build(job)
+    finally:
+        zygote.close()
+
+
+def test_what_fails_before_the_candidates_code_in_a_runner_is_this_machines_fault(workbench):
+    job = Job("sum", SUM.replace("COUNT", "32"), BODY, backend="triton")
+    built = workbench.build(job)
+    with pytest.raises(JudgeError, match="before it came to the candidate's code: ValueError: arch must be like"):
+        workbench.measure(dataclasses.replace(job, arch="hopper"), built)
+
+
+def test_a_candidate_cannot_pass_its_failure_off_as_this_machines(workbench):
+    claim = """
+import contextlib, os
+from fitness import wire
+with contextlib.suppress(OSError):  # the build has no such pipe
+    os.write(4, wire.pack_reply(wire.FAILED, 1, text="not mine"))
+"""
+    found = workbench.evaluate(Job("sum", SUM.replace("COUNT", "33"), claim + BODY, backend="triton"))
+    assert (found.verdict, found.reason) == (Verdict.LOAD_ERROR, "loading the module failed: not mine")
 
 
 def test_a_problem_of_16_gib_is_compiled_without_its_memory(build):
@@ -296,6 +368,29 @@ def test_atomics_outside_of_every_tensor_are_found(workbench):
     found = workbench.evaluate(Job("sum", SUM.replace("COUNT", "300"), source, backend="triton"))
     assert found.verdict is Verdict.RUNTIME_ERROR
     assert "fall outside of its tensors" in found.reason
+
+
+LARGE = SUM.replace("COUNT", "1 << 22")
+ENDLESS = BODY.replace("z = x + y", "z = x + y\n    while tl.load(x_ptr) >= 0.0:\n        z += 1")
+
+
+@pytest.mark.parametrize(
+    ("problem", "source", "elements"), [(LARGE, BODY, "4,194,304"), (SUM.replace("COUNT", "34"), ENDLESS, "34")]
+)
+def test_a_call_that_does_not_end_in_the_interpreter_gets_no_verdict(workbench, problem, source, elements):
+    found = workbench.evaluate(Job("sum", problem, source, backend="triton", timeout_s=8.0))
+    assert found.verdict is Verdict.NO_VERDICT, found.reason
+    assert (
+        f"took longer than 8 s in Triton's interpreter: it is too slow for tensors of {elements} elements"
+        in found.reason
+    )
+    assert "GPU" in found.reason and "smaller" in found.reason
+
+
+def test_a_module_that_does_not_end_is_a_timeout_without_a_gpu_too(workbench):
+    endless = "import os\nwhile not os.path.exists('products'):  # only a build has them where it works\n    pass\n"
+    found = workbench.evaluate(Job("sum", SUM.replace("COUNT", "35"), endless + BODY, backend="triton", timeout_s=8.0))
+    assert found.verdict is Verdict.TIMEOUT, found.reason
 
 
 def test_an_arch_of_another_form_is_refused_with_an_example(tmp_path):

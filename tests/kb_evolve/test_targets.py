@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fitness.evaluation import JudgeError
-from kb_evolve import devices
+from kb_evolve import devices, doctor
 from kb_evolve.config import Config, ConfigError, RunConfig, check_resumable, resolve
 from kb_evolve.devices import Gpu
 from kb_evolve.targets import check_searchable, check_target, notice, runs_on, settle
@@ -129,6 +129,26 @@ def test_a_broken_nvcc_is_this_machines_fault(no_gpu: None, monkeypatch: pytest.
     monkeypatch.setattr(devices, "nvcc_path", lambda: path)
     with pytest.raises(JudgeError, match=r"nvcc does not work.*exit status 1.*doctor"):
         check_target(settle(configured(backend="cuda")).run)
+
+
+@pytest.mark.parametrize(("version", "is_known"), [("3.11.0", False), ("3.5.1", False), ("3.9.2", True)])
+def test_a_triton_that_was_never_tried_is_warned_of_and_not_refused(
+    no_gpu: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    version: str,
+    is_known: bool,
+) -> None:
+    installed = tmp_path / f"triton-{version}.dist-info" / "METADATA"
+    installed.parent.mkdir()
+    installed.write_text(f"Metadata-Version: 2.1\nName: triton\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check_target(settle(configured(backend="triton")).run)
+    row = doctor.check_triton()
+    doubt = f"Triton {version} was never tried here"
+    assert row.is_fine and row.found.startswith(version) and "known to work: 3.6, 3.7, 3.8, 3.9" in row.found
+    assert (doubt in row.found, doubt in caplog.text) == (not is_known, not is_known)
 
 
 def test_a_search_that_would_get_no_times_is_refused(no_gpu: None) -> None:
