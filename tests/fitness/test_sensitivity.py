@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from amplifying import BACKWARDS, RECURRENCE
@@ -24,7 +26,8 @@ def backwards(x: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype) -> torc
 def bench(tmp_path):
     path = tmp_path / "problem.py"
     path.write_text(RECURRENCE)
-    return ProblemBench(str(path), "cpu", "fp32")
+    yield ProblemBench(str(path), "cpu", "fp32")
+    del sys.modules["problem"]
 
 
 def test_honest_kernels_stray_elsewhere_than_the_reference_and_lower_precision_strays_everywhere(bench):
