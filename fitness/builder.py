@@ -242,7 +242,10 @@ class Builder:
 
     def _failure(self, child: Child, work: Path, *, has_begun: bool) -> tuple[Verdict, str] | None:
         """Why a build that has ended is not usable. JudgeError when it failed before the candidate's own code."""
-        message = reports.read_capped(work / "products" / "compile_error.txt")
+        products = work / "products"
+        if products.is_symlink() or not products.is_dir() or (products / cuda.BRIDGE).is_dir():
+            return Verdict.LOAD_ERROR, "its build replaced the folder of its products"
+        message = reports.read_capped(products / "compile_error.txt")
         if child.status == 0:
             return None
         if message:
@@ -291,9 +294,12 @@ def _is_certain(verdict: Verdict, reason: str, log: str) -> bool:
 
 
 def _keep(work: Path, folder: Path, job: Job, failure: tuple[Verdict, str] | None, log: str) -> None:
-    """Makes a build, or a compile error, the kept one of its key."""
+    """Makes a build, or a compile error, the kept one of its key. Of what the build left only its products are kept."""
     _take_over(work)
-    _write_sources(work, job)  # whatever the build has made of them
+    for path in work.iterdir():
+        if path.name != "products":  # nor anything under a name of ours: a failure, a seal, another source
+            quota.remove(path) if path.is_dir() else path.unlink()
+    _write_sources(work, job)
     (work / "products" / cuda.BRIDGE).unlink(missing_ok=True)
     if failure is not None:
         (work / "failure.json").write_text(json.dumps({"verdict": failure[0], "reason": failure[1], "log": log}))

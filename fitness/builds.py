@@ -163,7 +163,14 @@ def rules() -> str:
     """Hex digest over how extensions are compiled: builds made by other rules are not reused."""
     digest = hashlib.sha256()
     folder = ROOT / "fitness"
-    for path in sorted([folder / "inline.py", *(folder / "backends").glob("*.py"), *(folder / "slim").rglob("*")]):
+    for path in sorted(
+        [
+            folder / "builder.py",
+            folder / "inline.py",
+            *(folder / "backends").glob("*.py"),
+            *(folder / "slim").rglob("*"),
+        ]
+    ):
         if path.is_file():
             digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -61,6 +61,8 @@ class Call:
     """On a GPU: what stood in the outputs when the clock was stopped."""
     reveal_ms: float = 0.0
     """On a GPU: how long it took to write the inputs while the process was stopped."""
+    release_ms: float = 0.0
+    """On the CPU: how long it took to let go of the outputs, after the window."""
     tail_ms: float = 0.0
     """On a GPU: the part of the window after the model's last call, in which samples were taken."""
 
@@ -94,8 +96,9 @@ class Runner(ModelProcess):
         if not spec["writable_inputs"]:
             self._segment.seal()
         self._slots = [self._segment.tensors(self._input_layouts, s * self._slot_bytes) for s in range(spec["slots"])]
-        state_fd = state.fd if state is not None else self._segment.fd
-        super().__init__(zygote, "run", spec, policy, limits, [self._segment.fd, state_fd])
+        shared = state if state is not None else self._segment
+        with shared.opened_anew() as state_fd:
+            super().__init__(zygote, "run", spec, policy, limits, [self._segment.fd, state_fd])
         self._destination = bytearray(max(1, sum(layout.nbytes for layout in self._layouts) * spec["slots"]))
         try:
             ready = self._await(wire.READY, "loading the module")
@@ -141,12 +144,14 @@ class Runner(ModelProcess):
         outputs = self._fetch(reply.outputs, len(batch))
         self._check_bindings()
         self._check_rest()
+        release_started = time.perf_counter_ns()
         self._tell(wire.RELEASE, 0)
         self._await(wire.RELEASED, "letting go of the outputs")
+        release_ns = time.perf_counter_ns() - release_started
         self._settle()
         self._put_to_rest()
         share = waited / (window_ns * (os.cpu_count() or 1))
-        return Call(window_ns / 1e6, outputs, share)
+        return Call(window_ns / 1e6, outputs, share, release_ms=release_ns / 1e6)
 
     def peak_extra_bytes(self) -> int:
         """Most memory held since it was ready, beyond what it held then and its inputs."""
@@ -177,7 +182,7 @@ class Runner(ModelProcess):
         """
         with contextlib.suppress(BrokenPipeError, ProcessLookupError):  # the next wait reports how it ended
             os.sched_setaffinity(self.child.pid, self._cpus[:1])
-            os.write(self._go, wire.GO.pack(operation, argument, b""))
+            self._write(wire.GO.pack(operation, argument, b""))
             self.child.thaw()
             if not self._is_bound:
                 os.sched_setaffinity(self.child.pid, self._cpus)
@@ -204,7 +209,8 @@ class Runner(ModelProcess):
             if claim.shape != layout.shape or claim.dtype != layout.dtype:
                 reason = f"an output must be {layout.dtype} {layout.shape}, found {claim.dtype} {claim.shape}"
                 raise CandidateFailed(Verdict.CONTRACT, reason)
-        spans = sorted((claim.address, claim.nbytes) for claim in claims if claim.nbytes)
+        sizes = [layout.nbytes for layout in expected]  # what a claim says of its own size is not believed
+        spans = sorted((claim.address, nbytes) for claim, nbytes in zip(claims, sizes, strict=True) if nbytes)
         for (address, nbytes), (following, _) in itertools.pairwise(spans):
             if address + nbytes > following:
                 raise CandidateFailed(Verdict.CONTRACT, "outputs share memory with one another (alias)")

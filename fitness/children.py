@@ -88,16 +88,13 @@ class Child:
         remove(self.private_dir)
 
     def resident_bytes(self, *, peak: bool = False) -> int:
-        """Memory that the process holds now, or held at most; 0 once it is gone."""
-        name = b"VmHWM:" if peak else b"VmRSS:"
+        """Memory that the process holds now, or held at most, its page tables included; 0 once it is gone."""
+        names = (b"VmHWM:" if peak else b"VmRSS:", b"VmPTE:")
         try:
             with open(f"/proc/{self.pid}/status", "rb") as status:
-                for line in status:
-                    if line.startswith(name):
-                        return int(line.split()[1]) * 1024
+                return 1024 * sum(int(line.split()[1]) for line in status if line.startswith(names))
         except (FileNotFoundError, ProcessLookupError):
-            pass
-        return 0
+            return 0
 
     def group_bytes(self) -> int:
         """Resident memory of the whole process group."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,12 +66,20 @@ def too_unstable(job: Job, share: float) -> ProblemError:
 class Pool:
     """Prepared batches on the CPU; a process sees each input at most once."""
 
-    def __init__(self, draws: Sequence[Draw], surprises: Sequence[Sequence[Draw]], calls: int) -> None:
-        """`surprises`: batches of the families that are not timed; one of each family is kept for the end."""
+    def __init__(
+        self,
+        draws: Sequence[Draw],
+        surprises: Sequence[Sequence[Draw]],
+        calls: int,
+        renew: Callable[[], Sequence[Draw]] | None = None,
+    ) -> None:
+        """`surprises`: batches of the families that are not timed; one of each family is kept for the end. `renew`:
+        where each process after the first gets its draws, so that what one could tell the next is of no use."""
         last = {batch[0].family: batch for batch in surprises}
         self._exam = list(last.values())
         self._surprises = [batch for batch in surprises if batch is not last[batch[0].family]]
         self._draws, self._calls = list(draws), calls
+        self._renew, self._is_new = renew, True
 
     def batches(self, order: random.Random) -> Iterator[tuple[Sequence[Draw], bool]]:
         """All batches in a new order, for one process, and whether their times count.
@@ -79,6 +87,9 @@ class Pool:
         Before any round a surprise is as likely as before any other: whoever is careful only where it expects to be
         examined is caught. It ends when a new process is needed, which is also when a surprise is due and none is left.
         """
+        if self._renew is not None and not self._is_new:
+            self._draws = list(self._renew())
+        self._is_new = False
         order.shuffle(self._draws)
         order.shuffle(self._surprises)
         left = iter(self._surprises)

@@ -77,6 +77,7 @@ class ModelProcess:
         self._at_rest: dict[str, int] = {}
         self._bound_to: dict[str, set[int]] = {}
         go_read, self._go = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._go, False)
         self._done, done_write = os.pipe2(os.O_CLOEXEC)
         self.child: Child = zygote.spawn(entry, spec, policy, [go_read, done_write, *descriptors])
         os.close(go_read)
@@ -101,7 +102,14 @@ class ModelProcess:
 
     def _order(self, operation: int, argument: int, extra: bytes = b"") -> None:
         with contextlib.suppress(BrokenPipeError):  # the next wait reports how it ended
-            os.write(self._go, wire.GO.pack(operation, argument, extra))
+            self._write(wire.GO.pack(operation, argument, extra))
+
+    def _write(self, message: bytes) -> None:
+        """An order, which always has room in its pipe unless somebody else writes to it."""
+        try:
+            os.write(self._go, message)
+        except BlockingIOError:
+            raise CandidateFailed(Verdict.CONTRACT, "it filled the pipe of its orders") from None
 
     def _freeze(self) -> None:
         if not self.child.freeze():

@@ -81,8 +81,8 @@ class Watch:
         members = _group(self._child.pid) if self._whole_group else [self._child.pid]
         memory = written = tasks = 0
         for pid in members:
-            fields = _fields(f"/proc/{pid}/status", ("VmRSS", "Threads"))
-            memory += fields["VmRSS"] << 10
+            fields = _fields(f"/proc/{pid}/status", ("VmRSS", "VmPTE", "Threads"))
+            memory += (fields["VmRSS"] + fields["VmPTE"]) << 10
             tasks += fields["Threads"]
             dirtied = _fields(f"/proc/{pid}/io", ("write_bytes", "cancelled_write_bytes"))
             written += max(0, dirtied["write_bytes"] - dirtied["cancelled_write_bytes"])
@@ -181,7 +181,7 @@ def _fields(path: str, names: tuple[str, ...]) -> dict[str, int]:
 
 
 def tree(folder: str, most_files: int) -> tuple[int, int]:
-    """Bytes on disk and number of entries under a folder, the latter counted up to just above `most_files`."""
+    """Bytes, holes included, and number of entries under a folder, the latter counted up to just above `most_files`."""
     stored = files = 0
     stack = [(folder, 0)]
     while stack and files <= most_files:
@@ -193,7 +193,8 @@ def tree(folder: str, most_files: int) -> tuple[int, int]:
                     if files > most_files:
                         break
                     with contextlib.suppress(FileNotFoundError):
-                        stored += entry.stat(follow_symlinks=False).st_blocks * 512
+                        found = entry.stat(follow_symlinks=False)
+                        stored += max(found.st_blocks * 512, found.st_size)  # holes too: whoever reads it reads them
                     if entry.is_dir(follow_symlinks=False):
                         stack.append((entry.path, depth + 1))
         except (FileNotFoundError, NotADirectoryError):

@@ -98,6 +98,18 @@ _DENIED: dict[str, Numbers] = {
     "sched_setparam": (142, 118),
     "sched_setattr": (314, 274),
 }
+_DENIED_WITHOUT_CUDA: dict[str, Numbers] = {
+    # a timer's interrupt tells every epoll set that watches it: time of a CPU that no thread is charged for
+    "timerfd_create": (283, 85),
+    "signalfd": (282, None),
+    "signalfd4": (289, 74),
+    # which pages of a file are in memory: a note from one process to the next
+    "fadvise64": (221, 223),
+    "preadv2": (327, 286),
+    "mincore": (27, 232),
+    "cachestat": (451, 451),
+}
+"""Refused where a process's time on the CPUs is what is measured; CUDA's own library is left with them."""
 _FAKED: dict[str, Numbers] = {
     "setsid": (112, 157),
     "setpgid": (109, 154),
@@ -180,7 +192,7 @@ def _program(processes: bool, own_signals_only: bool, unix_sockets: bool, pid: i
     ]
     if platform.machine() == "x86_64":  # the x32 calling convention would slip past the numbers below
         lines += [_jump(_JGE, 0x40000000, 0, 1), _statement(_RET, _UNKNOWN)]
-    denied = {**_DENIED, **({} if processes else _NEW_PROGRAM)}
+    denied = {**_DENIED, **({} if processes else _NEW_PROGRAM), **({} if unix_sockets else _DENIED_WITHOUT_CUDA)}
     rules = [_rule(numbers, _REFUSE) for numbers in denied.values()]
     rules += [_rule(numbers, _FAKE_SUCCESS) for numbers in _FAKED.values()]
     rules += _sockets(unix_sockets) + _files() + _wake_ups() + _clone(processes)

@@ -117,8 +117,9 @@ class Session:
         return self._verification[is_copied]
 
     def feed(self, is_copied: bool, plan_calls: int, *, fresh: bool) -> Pool:
-        """Where the timed rounds get their inputs."""
-        return Pool(self.pool(is_copied, fresh=fresh), self._surprises(is_copied), plan_calls)
+        """Where the timed rounds get their inputs; `fresh`: what no process has seen, in every process."""
+        renew = functools.partial(self.pool, is_copied, fresh=True) if fresh else None
+        return Pool(self.pool(is_copied, fresh=fresh), self._surprises(is_copied), plan_calls, renew)
 
     def compare(self, theirs: Call, ours: Call | None, batch: Sequence[Draw], is_copied: bool) -> None:
         """Raises CandidateFailed unless every output of the candidate's call is right."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
 import mmap
@@ -9,7 +10,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,15 @@ class Segment:
         seals = _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
 
+    @contextlib.contextmanager
+    def opened_anew(self) -> Iterator[int]:
+        """A descriptor to read by, of an open file of its own: locks on it end with the process that it is given to."""
+        descriptor = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
     def tensors(self, layouts: Sequence[Layout], base: int = 0) -> list[torch.Tensor]:
         """Tensors over this memory, in order, from byte `base` on."""
         starts, _ = offsets(layouts)
@@ -203,7 +213,12 @@ def unpack_reply(body: bytes) -> Reply:
             raise ValueError(f"an output of dtype {dtype} with {ndim} dimensions")
         outputs.append(Output(address, nbytes, DTYPES[dtype], tuple(dims[:ndim]), handle))
     text = bytes(body[REPLY_BYTES - TEXT_BYTES :]).rstrip(b"\0").decode(errors="replace")
-    return Reply(kind, code, tuple(outputs), text)
+    return Reply(kind, code, tuple(outputs), one_line(text))
+
+
+def one_line(text: str) -> str:
+    """What untrusted code said, on one line, with a question mark for what no screen should be sent."""
+    return "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
 
 
 def read_exactly(descriptor: int, nbytes: int, deadline: float) -> bytes | None:

@@ -170,6 +170,38 @@ def test_leavings_of_killed_builders_are_swept_and_those_of_living_ones_stay(sta
     assert not dead.exists() and alive.exists()
 
 
+LEAVINGS = {
+    "a failure": """open("failure.json", "w").write('{"verdict": "verified", "reason": "", "log": ""}')""",
+    "a failure that is none": """open("failure.json", "w").write('{"verdict": "correct"}')""",
+    "a folder for the seal": "os.mkdir('complete')",
+    "another source": "os.remove('candidate.py'); os.mkdir('candidate.py')",
+}
+
+
+@pytest.mark.parametrize("leaving", LEAVINGS.values(), ids=LEAVINGS)
+def test_of_what_a_build_leaves_beside_its_products_nothing_is_kept(builder, leaving):
+    source = f"import os\n{leaving}\n{CANDIDATE}"
+    found = builder.build(Job("p", PROBLEM, source))
+    assert found.failure is None, found.failure
+    folder = Path(found.folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["candidate.py", "complete", "problem.py", "products"]
+    assert (folder / "candidate.py").read_text() == source and builds.is_whole(folder)
+
+
+def test_products_that_are_no_folder_are_a_load_error(builder):
+    late = "import os, shutil\n"
+    replace = "shutil.rmtree('products'); open('products', 'w').write('x'); os._exit(0)\n"
+    found = builder.build(Job("p", PROBLEM, late + replace))
+    assert found.failure is not None and found.failure.verdict is Verdict.LOAD_ERROR
+    assert "replaced the folder of its products" in found.failure.reason
+
+
+def test_holes_in_files_count_against_the_disk(builder):
+    holes = "for n in range(20):\n    with open(f'hole{n}', 'wb') as f: f.truncate(500 << 20)\n"
+    found = builder.build(Job("p", PROBLEM, holes + CANDIDATE))
+    assert found.failure is not None and "to disk, allowed are" in found.failure.reason
+
+
 def a_build(root: Path, name: str, idle_s: float) -> Path:
     folder = root / name
     folder.mkdir()
