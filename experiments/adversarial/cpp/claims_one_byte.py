@@ -7,10 +7,12 @@ Expect: rejected
 Verdict: contract
 """
 
+import sys
+
 import torch
 import torch.nn as nn
 
-from fitness import runner, wire
+runner, wire = sys.modules["fitness.runner"], sys.modules["fitness.wire"]
 
 real = runner.describe_output
 
