@@ -2,21 +2,25 @@
 
     python -m experiments.host --device cpu --out experiments/results/host_cpu.json
 
-Needs torch and click only. Exit code 1 when a strike was not refused or contained.
+The same command goes on where a stopped one was, unless the judge has changed. Needs torch and click only. Exit code 1
+when a strike was not refused or contained, 2 when --limit-s came before the end.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import click
 
+from experiments.bench import records
 from experiments.hostile.cases import BY_NAME, CASES, MODES
 from experiments.hostile.host import Host, Outcome, to_json
+from fitness.machine import judge_sha256
 from fitness.workbench import Workbench
 
 
@@ -26,29 +30,50 @@ from fitness.workbench import Workbench
     "--only", multiple=True, type=click.Choice(sorted(BY_NAME)), help="A strike; may be given more than once."
 )
 @click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), default=MODES, help="Default: both.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the table here as JSON.")
-def main(device: str, only: tuple[str, ...], modes: tuple[str, ...], out: Path | None) -> None:
+@click.option("--out", type=click.Path(path_type=Path), help="Write the table here as JSON, strike by strike.")
+@click.option("--limit-s", type=float, default=float("inf"), help="Begin no strike after so many seconds.")
+def main(device: str, only: tuple[str, ...], modes: tuple[str, ...], out: Path | None, limit_s: float) -> None:
     """Judges every hostile candidate and reports what it reached."""
-    outcomes: list[Outcome] = []
+    started = time.monotonic()
+    chosen = [(case, mode) for case in ([BY_NAME[name] for name in only] or CASES) for mode in modes]
+    outcomes = _earlier(out)
+    done = {(outcome.strike, outcome.mode) for outcome in outcomes}
     with Workbench(device=device) as workbench, Host(workbench, device, "cpp" if device == "cpu" else "cuda") as host:
-        for case in [BY_NAME[name] for name in only] or CASES:
-            for mode in modes:
-                outcome = host.strike(case, mode)
-                outcomes.append(outcome)
-                click.echo(_line(outcome), err=True)
-        document = {
-            "device": device,
-            "sandbox": workbench.sandbox_level,
-            "kernel": platform.release(),
-            "cpus": len(os.sched_getaffinity(0)),
-            "root": os.geteuid() == 0,
-            "strikes": to_json(outcomes),
-            "findings": sum(len(outcome.findings) for outcome in outcomes),
-        }
-    if out is not None:
-        out.write_text(json.dumps(document, indent=1) + "\n")
-    click.echo(f"{len(outcomes)} strikes, {document['findings']} findings")
-    sys.exit(1 if document["findings"] else 0)
+        for case, mode in chosen:
+            if (case.strike, mode) in done:
+                continue
+            if time.monotonic() - started > limit_s:
+                break
+            outcomes.append(host.strike(case, mode))
+            click.echo(_line(outcomes[-1]), err=True)
+            if out is not None:
+                records.set_fields(out, **_document(device, workbench.sandbox_level, outcomes))
+    findings = sum(len(outcome.findings) for outcome in outcomes)
+    seen = {(outcome.strike, outcome.mode) for outcome in outcomes}
+    missing = sum((case.strike, mode) not in seen for case, mode in chosen)
+    click.echo(f"{len(outcomes)} strikes, {findings} findings" + (f"; {missing} strikes are left" if missing else ""))
+    sys.exit(1 if findings else 2 if missing else 0)
+
+
+def _document(device: str, level: str, outcomes: list[Outcome]) -> dict[str, Any]:
+    return {
+        "device": device,
+        "sandbox": level,
+        "kernel": platform.release(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "root": os.geteuid() == 0,
+        "judge_sha256": judge_sha256(),
+        "strikes": to_json(outcomes),
+        "findings": sum(len(outcome.findings) for outcome in outcomes),
+    }
+
+
+def _earlier(out: Path | None) -> list[Outcome]:
+    """What an earlier call with this judge saw."""
+    document = records.read(out) if out is not None else {}
+    if document.get("judge_sha256") != judge_sha256():
+        return []
+    return [Outcome(**row) for row in document["strikes"]]
 
 
 def _line(outcome: Outcome) -> str:

@@ -62,7 +62,7 @@ class Call:
     reveal_ms: float = 0.0
     """On a GPU: how long it took to write the inputs while the process was stopped."""
     release_ms: float = 0.0
-    """On the CPU: how long it took to let go of the outputs, after the window."""
+    """After the window, until the outputs were let go: how long that took (CPU), or kept the device busy (GPU)."""
     tail_ms: float = 0.0
     """On a GPU: the part of the window after the model's last call, in which samples were taken."""
 
@@ -152,6 +152,10 @@ class Runner(ModelProcess):
         self._put_to_rest()
         share = waited / (window_ns * (os.cpu_count() or 1))
         return Call(window_ns / 1e6, outputs, share, release_ms=release_ns / 1e6)
+
+    def let_go(self) -> float:
+        """Nothing is left to let go after a call here."""
+        return 0.0
 
     def peak_extra_bytes(self) -> int:
         """Most memory held since it was ready, beyond what it held then and its inputs."""

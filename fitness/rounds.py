@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,7 +33,8 @@ MOST_TAKEN_OFF = 0.14
 below 5% by this: a window costs 0.87 ms around its calls, so where all of it is taken off (from 6.2 ms on) the calls
 took 5.3 ms or more."""
 PUT_OFF = 0.05
-"""Letting go of outputs takes 0.02 to 0.1 ms on either side; by less than this share of a window nobody gains much."""
+"""Letting go of outputs takes 0.02 to 0.1 ms on either side on the CPU, and a change between two processes on a GPU 0.3
+ms; by less than this share of a window nobody gains much."""
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window: not for the candidate's
 waiting, which its own threads can cause, and so drop what is slow."""
@@ -95,6 +97,8 @@ class Rounds:
     reference_ms: list[float] = field(default_factory=list)
     reveals_ms: list[float] = field(default_factory=list)
     """How much longer writing the inputs took for the candidate than for the reference."""
+    put_off_ms: list[float] = field(default_factory=list)
+    """What of the candidate's times [ms per call] was work after its windows."""
     disturbances: Counter[str] = field(default_factory=Counter)
     """Why rounds were dropped."""
     draws: int = 0
@@ -202,6 +206,10 @@ class _Series:
         if self.plan.is_checked and spared is not Spared.ALWAYS:
             self.session.compare(theirs, ours, batch, self.is_copied)
             self.rounds.draws += len(batch)
+        theirs = replace(theirs, release_ms=theirs.release_ms + self.runner.let_go())
+        if ours is not None:
+            with _as_reference(self.reference):
+                ours = replace(ours, release_ms=ours.release_ms + self.reference.let_go())
         return theirs, ours
 
 
@@ -221,19 +229,24 @@ def _round(
     inputs = [draw.inputs for draw in batch]
     calls: dict[int, Call] = {}
     for side in turns:
-        try:
+        with _as_reference(sides[side]) if side == 1 else nullcontext():
             if is_paced:
                 calls[side] = cast("GpuRunner", sides[side]).paced(inputs, bench.flush)
             else:
                 calls[side] = sides[side].call(inputs, bench.flush)
-        except CandidateFailed as failure:
-            if side == 0:
-                raise
-            sides[side].close()  # whatever was done to it, the next candidate gets another
-            if failure.verdict is Verdict.CONTRACT:  # it breaks none by itself
-                raise
-            raise JudgeError(f"the reference failed between two calls of the candidate: {failure.reason}") from failure
     return calls[0], calls.get(1)
+
+
+@contextmanager
+def _as_reference(reference: Runner | GpuRunner) -> Iterator[None]:
+    """Its failure is not the candidate's, unless it is a broken contract: it breaks none by itself."""
+    try:
+        yield
+    except CandidateFailed as failure:
+        reference.close()  # whatever was done to it, the next candidate gets another
+        if failure.verdict is Verdict.CONTRACT:
+            raise
+        raise JudgeError(f"the reference failed between two calls of the candidate: {failure.reason}") from failure
 
 
 def _keep(
@@ -247,13 +260,14 @@ def _keep(
         return
     for times, call, off_ms in zip((rounds.kernel_ms, rounds.reference_ms), (theirs, ours), taken_off_ms, strict=True):
         times.append((call.window_ms if plan.is_whole else _share(call.window_ms, off_ms)) / count)
-    rounds.kernel_ms[-1] += _put_off_ms(theirs, ours) / count
+    rounds.put_off_ms.append(_put_off_ms(theirs, ours) / count)
+    rounds.kernel_ms[-1] += rounds.put_off_ms[-1]
     rounds.reveals_ms.append(theirs.reveal_ms - ours.reveal_ms)
 
 
 def _put_off_ms(theirs: Call, ours: Call) -> float:
-    """Work of the candidate's while its outputs were let go, where that took longer than the reference's by more than
-    PUT_OFF of the window: it belongs to the call, such as the zeros for the next one."""
+    """Work of the candidate's after the window, where there was more than the reference's by more than PUT_OFF of the
+    window: it belongs to the call, such as the zeros for the next one."""
     longer_ms = theirs.release_ms - ours.release_ms
     return longer_ms if longer_ms > PUT_OFF * theirs.window_ms else 0.0
 

@@ -170,6 +170,7 @@ def clean_environment(private_dir: str, threads: int, *, bind_threads: bool = Fa
         "PATH": os.defpath,
         **kept,
         "HOME": private_dir,
+        "USER": "kb_evolve",  # libraries ask for a name, and the child's user has none in the system's list
         "TMPDIR": private_dir,
         "PYTHONPATH": str(ROOT),
         "PYTHONSAFEPATH": "1",

@@ -173,12 +173,17 @@ class Trial:
                 return {"verdict": Verdict.NO_VERDICT, "reason": "its single calls were disturbed by other load"}
             result, tier, note = certified
         low, high = result.speedup_ci
+        put_off_ms = timing.centre(rounds.put_off_ms)
+        if put_off_ms:
+            note += f"; {put_off_ms:.3g} ms of a call came after its outputs, and count"
         reason = (
             f"correct on {self.draws} draws; {result.kernel_ms:.4g} ms against {result.reference_ms:.4g} ms eager: "
             f"{result.speedup:.3g}x [{low:.3g}, {high:.3g}] over {result.rounds} rounds{note}"
         )
         findings = self._findings(found, held)
         findings["features"] |= {"dropped_rounds": rounds.dropped, "calls_per_window": rounds.calls}
+        if put_off_ms:
+            findings["features"]["put_off_ms"] = put_off_ms
         findings["features"] |= self._bench.summary()
         return {
             "verdict": Verdict.CORRECT,

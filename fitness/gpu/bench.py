@@ -6,8 +6,7 @@ import os
 
 from fitness.children import Zygote
 from fitness.evaluation import Job, JudgeError
-from fitness.gpu import memory
-from fitness.gpu.memory import DeviceError
+from fitness.gpu import memory, sentinel
 from fitness.gpu.session import GpuSession
 from fitness.nvml import Watch
 from fitness.rounds import Bench
@@ -36,8 +35,8 @@ def open_bench(device: str, zygote: Zygote, *, fenced: bool) -> Bench:
 
     try:
         memory.use(device)
-        memory.driver()
-    except (RuntimeError, DeviceError) as error:
+        sentinel.shared()
+    except RuntimeError as error:
         raise JudgeError(f"{device} cannot be used: {error}; see `kb-evolve doctor`") from error
     size = FLUSH_CACHES * torch.cuda.get_device_properties(device).L2_cache_size
     flush = torch.zeros(size // 4, dtype=torch.int32, device=device)

@@ -13,7 +13,8 @@ import os
 import statistics
 import time
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from fitness import wire
 from fitness.calls import SAMPLED_CALLS, Call
 from fitness.children import Zygote
 from fitness.evaluation import JudgeError, Verdict
-from fitness.gpu import memory
+from fitness.gpu import memory, sentinel
 from fitness.gpu.memory import DeviceError, DeviceMemory, MappedMemory
 from fitness.gpu.runner import INDICES
 from fitness.gpu.samples import Sampler, Stretch
@@ -37,6 +38,9 @@ IDLE_MS = 0.8
 """A device on which nothing else works does a trivial operation of ours much faster than this; others' time slices
 are longer."""
 IDLE_TRIES = 20
+BUSY_MS = 0.15
+"""Right after another operation of ours one takes 0.02 to 0.05 ms; where the device was another process's meanwhile, a
+change between the two comes to it, 0.28 ms on an H200."""
 AWAKE_S = 0.05 if (os.cpu_count() or 1) >= 4 else 0.0
 """So long the judge waits for an answer without going to sleep: waking up takes as long as many a kernel."""
 USUAL, TAILS = 0.9, 40
@@ -71,6 +75,9 @@ class GpuRunner(ModelProcess):
         self._largest = [0, 0]
         """Calls of the two largest batches so far."""
         self._probe = torch.zeros(1, device=self._device)
+        self._sentinel = sentinel.shared()
+        self._others_ms = 0.0
+        """How long the device worked for the runner since the last window."""
         spec = {**spec, "input_handle": self._inputs.handle.hex()}
         super().__init__(zygote, "gpu_run", spec, policy, limits)
         try:
@@ -98,7 +105,7 @@ class GpuRunner(ModelProcess):
         They lie in the runner's memory and are valid until the next call. Raises CandidateFailed for every way in
         which the candidate can fail.
         """
-        self._let_go()
+        self.let_go()
         chosen = self._sampler.choose_among(len(batch))
         self._check_bindings()
         self._check_idle()
@@ -123,7 +130,7 @@ class GpuRunner(ModelProcess):
         calls at once. The window is the median step for each of them: a step holds the reveal and the messages, which
         take the same for every model, and some steps are disturbed.
         """
-        self._let_go()
+        self.let_go()
         chosen = [self._sampler.choose([number]) for number in range(len(batch))]
         self._check_bindings()
         self._check_idle()
@@ -145,13 +152,25 @@ class GpuRunner(ModelProcess):
         self, batch: Sequence[Sequence[torch.Tensor]], chosen: Sequence[Stretch], window_ms: float, **times: float
     ) -> Call:
         """After the clock: finds all outputs, stops the process and looks at what it did to its inputs."""
-        samples = self._sampler.read(chosen)
+        with self._watched():
+            claims = self._list(len(batch))
         self._holds_outputs = True
-        outputs = self._outputs(len(batch))
-        self._put_to_rest()
+        samples = self._sampler.read(chosen)
+        outputs = self._outputs(claims)
         if not self._is_trusted:
             self._examine(batch)
-        return Call(window_ms, outputs, samples=samples, **times)
+        return Call(window_ms, outputs, samples=samples, release_ms=self._others_ms, **times)
+
+    def let_go(self) -> float:
+        """Makes the runner drop its last outputs, if any, and stops it again; how long it kept the device busy [ms]."""
+        if not self._holds_outputs:
+            return 0.0
+        self._holds_outputs = False
+        with self._watched():
+            self.child.thaw()
+            self._order(wire.RELEASE, 0)
+            self._await(wire.RELEASED, "letting go of the outputs")
+        return self._others_ms
 
     def peak_extra_bytes(self) -> int:
         """Most device memory taken since it was ready, as the card counts it."""
@@ -187,15 +206,17 @@ class GpuRunner(ModelProcess):
         self._slots.clear()
         self._inputs.close()
 
-    def _let_go(self) -> None:
-        """Tells the runner to drop its last outputs, and stops it again."""
-        if not self._holds_outputs:
-            return
-        self._holds_outputs = False
-        self.child.thaw()
-        self._order(wire.RELEASE, 0)
-        self._await(wire.RELEASED, "letting go of the outputs")
-        self._put_to_rest()
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Stops the process afterwards; counts how long it keeps the device busy until nothing is left to do, for which
+        no clock runs."""
+        self._sentinel.begin(self._limits.timeout_s + 10)
+        try:
+            yield
+            self._put_to_rest()
+        finally:
+            self._others_ms = self._sentinel.end()
+        self._others_ms += self._wait_until_idle()
 
     def _reveal(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None, first_slot: int = 0) -> None:
         """Writes inputs into the slots from `first_slot` on, and overwrites the cache.
@@ -247,6 +268,18 @@ class GpuRunner(ModelProcess):
                 return
         raise CandidateFailed(Verdict.CONTRACT, "work of its own was still running on the device between two calls")
 
+    def _wait_until_idle(self) -> float:
+        """How long the stopped process's work keeps the device [ms]. CandidateFailed when it does not end."""
+        waited_ms = 0.0
+        for _ in range(IDLE_TRIES):
+            started = time.perf_counter_ns()
+            self._touch()
+            took_ms = (time.perf_counter_ns() - started) / 1e6
+            if took_ms < BUSY_MS:
+                return waited_ms
+            waited_ms += took_ms
+        raise CandidateFailed(Verdict.CONTRACT, "work of its own was still running on the device after a call")
+
     def _where(self, calls: Sequence[int]) -> tuple[Output, ...]:
         self._order(wire.WHERE, len(calls), INDICES.pack(*calls, *[0] * (SAMPLED_CALLS - len(calls))))
         return self._claims(len(calls))
@@ -283,14 +316,18 @@ class GpuRunner(ModelProcess):
         claims = self._where([stretch.call for stretch in chosen[:: len(self._layouts)]])
         self._sampler.take(chosen, [self._place(claim) if claim.nbytes else 0 for claim in claims], first)
 
-    def _outputs(self, calls: int) -> list[list[torch.Tensor]]:
-        """All outputs where they lie; mappings that none of them needs are let go."""
+    def _list(self, calls: int) -> list[Output]:
+        """What the runner says about all outputs."""
         per_order = max(1, wire.MAX_REPLY_OUTPUTS // max(1, len(self._layouts)))
         claims: list[Output] = []
         for first in range(0, calls, per_order):
             count = min(per_order, calls - first)
             self._order(wire.LIST, count | first << 16)
             claims += self._claims(count)
+        return claims
+
+    def _outputs(self, claims: Sequence[Output]) -> list[list[torch.Tensor]]:
+        """All outputs where they lie; mappings that none of them needs are let go."""
         self._refuse_aliases(claims)
         places = [self._place(claim) if claim.nbytes else 0 for claim in claims]
         self._unmap({claim.handle for claim in claims})

@@ -24,7 +24,7 @@ _CAPABILITY = (75, 76)
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 
 
-class DeviceError(Exception):
+class DeviceError(RuntimeError):
     """The driver refused."""
 
 
@@ -55,11 +55,11 @@ def driver() -> Any:
 def architecture(device: str) -> str:
     """`sm_90`, asked of the driver without making a context."""
     cuda, number, parts = driver(), ctypes.c_int(), []
-    _check(cuda.cuInit(0), "starting CUDA")
-    _check(cuda.cuDeviceGet(ctypes.byref(number), int(device.partition(":")[2])), "finding the device")
+    check(cuda.cuInit(0), "starting CUDA")
+    check(cuda.cuDeviceGet(ctypes.byref(number), int(device.partition(":")[2])), "finding the device")
     for attribute in _CAPABILITY:
         value = ctypes.c_int()
-        _check(cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, number), "asking for its capability")
+        check(cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, number), "asking for its capability")
         parts.append(value.value)
     return f"sm_{parts[0]}{parts[1]}"
 
@@ -75,7 +75,7 @@ def use(device: str) -> None:
 def export(address: int) -> bytes:
     """The handle under which another process can open the allocation that begins at `address`."""
     handle = _Handle()
-    _check(driver().cuIpcGetMemHandle(ctypes.byref(handle), address), "exporting device memory")
+    check(driver().cuIpcGetMemHandle(ctypes.byref(handle), address), "exporting device memory")
     return bytes(handle)
 
 
@@ -83,25 +83,25 @@ def allocation_of(address: int) -> tuple[int, int]:
     """(first address, bytes) of the allocation that `address` lies in."""
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     code = driver().cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), address)
-    _check(code, "looking up an allocation")
+    check(code, "looking up an allocation")
     return base.value, size.value
 
 
 def identity_of(address: int) -> int:
     """A number that no other allocation of this process ever has (CU_POINTER_ATTRIBUTE_BUFFER_ID)."""
     number = ctypes.c_uint64()
-    _check(driver().cuPointerGetAttribute(ctypes.byref(number), _BUFFER_ID, address), "identifying an allocation")
+    check(driver().cuPointerGetAttribute(ctypes.byref(number), _BUFFER_ID, address), "identifying an allocation")
     return number.value
 
 
 def copy_async(target: int, address: int, nbytes: int) -> None:
     """Starts a copy within the device, on the default stream."""
-    _check(driver().cuMemcpyDtoDAsync_v2(target, address, nbytes, None), "taking a sample")
+    check(driver().cuMemcpyDtoDAsync_v2(target, address, nbytes, None), "taking a sample")
 
 
 def wait() -> None:
     """Until the default stream is idle."""
-    _check(driver().cuStreamSynchronize(None), "waiting for the device")
+    check(driver().cuStreamSynchronize(None), "waiting for the device")
 
 
 class DeviceMemory:
@@ -111,7 +111,7 @@ class DeviceMemory:
         """DeviceError when the card has no room."""
         self.nbytes, self._device = max(nbytes, wire.ALIGNMENT), device
         address = ctypes.c_uint64()
-        _check(driver().cuMemAlloc_v2(ctypes.byref(address), self.nbytes), f"allocating {self.nbytes >> 20} MiB")
+        check(driver().cuMemAlloc_v2(ctypes.byref(address), self.nbytes), f"allocating {self.nbytes >> 20} MiB")
         self.address = address.value
         self.handle = export(self.address)
 
@@ -138,7 +138,7 @@ class MappedMemory:
         opened = driver().cuIpcOpenMemHandle_v2(
             ctypes.byref(address), _Handle.from_buffer_copy(handle), _LAZY_ENABLE_PEER_ACCESS
         )
-        _check(opened, "opening another process's memory")
+        check(opened, "opening another process's memory")
         self.address = address.value
         self.nbytes = allocation_of(self.address)[1]
 
@@ -187,7 +187,7 @@ def tensor_at(address: int, layout: Layout, device: str) -> torch.Tensor:
     return flat.as_strided(layout.shape, layout.stride)
 
 
-def _check(code: int, doing: str) -> None:
+def check(code: int, doing: str) -> None:
     if code == 0:
         return
     message = ctypes.c_char_p()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -187,6 +190,42 @@ def test_work_that_goes_on_after_it_said_done_is_refused(bench):
     found = judge(bench, RELU.format(count=1 << 24), source)
     # The first while a batch is compared; the second between two calls, where a warm reference is spared.
     assert found.verdict in (Verdict.WRONG_RESULT, Verdict.CONTRACT), found.reason
+
+
+@pytest.mark.parametrize("name", ["zeroes_in_the_release", "zeroes_after_the_window"])
+def test_work_between_windows_is_charged(bench, name):
+    files = Path(__file__).parents[2] / "experiments" / "adversarial"
+    problem = (files / "problems" / "gpu_diagonals.py").read_text()
+    found, honest = (
+        judge(bench, problem, (files / "cuda" / f"{one}.py").read_text(), profile=False) for one in (name, "diagonals")
+    )
+    assert honest.verdict is Verdict.CORRECT and "put_off_ms" not in honest.features, honest.reason
+    assert found.verdict is Verdict.CORRECT, found.reason
+    assert found.kernel_ms >= 0.95 * honest.kernel_ms and found.features["put_off_ms"] > 0
+
+
+def test_the_sentinel_counts_what_others_had_of_the_device():
+    import torch
+
+    from fitness.gpu import memory, sentinel
+
+    memory.use("cuda:0")
+    watch, lost_ms = sentinel.shared(), []
+    code = "import torch; x = torch.empty(1 << 28, device='cuda'); torch.cuda.synchronize(); print(1, flush=True); "
+    code += "input(); [x.zero_() for _ in range(20)]; torch.cuda.synchronize(); print(1, flush=True)"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as other:
+        other.stdout.readline()
+        for order in ("", "\n"):
+            torch.zeros(1, device="cuda:0").item()
+            watch.begin(60)
+            if order:
+                other.communicate(order)
+            else:
+                time.sleep(0.02)
+            lost_ms.append(watch.end())
+    assert lost_ms[0] == 0.0
+    assert 4.0 < lost_ms[1] < 60.0  # 20 GiB are written
 
 
 def test_a_dropped_scale_and_bias_show(bench):

@@ -84,6 +84,13 @@ def test_the_environment_of_a_child_holds_no_key(monkeypatch, tmp_path):
     assert "sk-secret" not in str(clean_environment(str(tmp_path), 2))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take a user that the system does not know")
+def test_a_library_that_asks_for_the_users_name_gets_one(tmp_path):
+    asked = "import getpass, os, pwd; os.setuid(1_801_594_387); print(getpass.getuser())"
+    told = subprocess.run([sys.executable, "-c", asked], env=clean_environment(str(tmp_path), 2), capture_output=True)
+    assert told.stdout.strip() == b"kb_evolve", told.stderr
+
+
 @pytest.mark.parametrize("bind_threads", [False, True])
 def test_children_may_use_every_cpu_unless_threads_are_bound(tmp_path, bind_threads):
     cpus = os.sched_getaffinity(0)
