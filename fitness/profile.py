@@ -127,7 +127,7 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def take(zygote: Zygote, job: Job, artifact_dir: str, *, fenced: bool, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """The validated profile of a built candidate, from a process of its own; costs a second or two of the device."""
+    """The validated profile of a built candidate, from a process of its own; costs some seconds of the device."""
     policy = policy_for(job, artifact_dir, fenced=fenced)
     child = zygote.spawn("profile", spec_for(job, artifact_dir), policy)
     try:
@@ -178,9 +178,13 @@ def serve(spec: dict[str, Any], descriptors: Sequence[int]) -> None:
     Needs what `models.load` needs except init, weights and compile, and problem_path, whose own inputs are used.
     """
     from fitness import models
+    from fitness.gpu import memory
 
     del descriptors
     models.prepare("load", spec)
+    if spec["device"] != "cpu":
+        memory.use(spec["device"])
+        memory.driver()  # its names, which Triton's own library looks for
     problem = models.execute(spec["problem_path"], "problem")
     init = models.plain(problem["get_init_inputs"]())
     forward, _ = models.load({**spec, "class_name": "ModelNew", "init": init, "state": [], "compile": ""}, ())

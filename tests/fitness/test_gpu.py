@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -39,6 +38,31 @@ class Model(nn.Module):
     def forward(self, a, b): return a @ b
 def get_inputs(): return [torch.rand(2048, 2048), torch.rand(2048, 2048)]
 def get_init_inputs(): return []
+"""
+WATCHING = """
+import subprocess, sys, time, torch
+from fitness.gpu import memory, sentinel
+memory.use("cuda:0")
+watch = sentinel.shared()
+other = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=-1, stdout=-1, text=True)
+other.stdout.readline()
+for act in (lambda: time.sleep(0.02), lambda: (other.stdin.write("\\n"), other.stdin.flush(), other.stdout.readline())):
+    torch.zeros(1, device="cuda:0").item()
+    watch.begin(60)
+    act()
+    print(watch.end())
+"""
+"""Two processes of their own: a context in this one would be a foreign program to the judge."""
+ZEROING = """
+import torch
+x = torch.empty(1 << 28, device="cuda")
+torch.cuda.synchronize()
+print(flush=True)
+input()
+for _ in range(20):
+    x.zero_()
+torch.cuda.synchronize()
+print(flush=True)
 """
 TUNED = """@triton.autotune(
     configs=[triton.Config({{"BLOCK": 256 << i % 5}}, num_warps=1 << i // 5) for i in range({count})], key=["n"]
@@ -205,27 +229,10 @@ def test_work_between_windows_is_charged(bench, name):
 
 
 def test_the_sentinel_counts_what_others_had_of_the_device():
-    import torch
-
-    from fitness.gpu import memory, sentinel
-
-    memory.use("cuda:0")
-    watch, lost_ms = sentinel.shared(), []
-    code = "import torch; x = torch.empty(1 << 28, device='cuda'); torch.cuda.synchronize(); print(1, flush=True); "
-    code += "input(); [x.zero_() for _ in range(20)]; torch.cuda.synchronize(); print(1, flush=True)"
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as other:
-        other.stdout.readline()
-        for order in ("", "\n"):
-            torch.zeros(1, device="cuda:0").item()
-            watch.begin(60)
-            if order:
-                other.communicate(order)
-            else:
-                time.sleep(0.02)
-            lost_ms.append(watch.end())
-    assert lost_ms[0] == 0.0
-    assert 4.0 < lost_ms[1] < 60.0  # 20 GiB are written
+    told = subprocess.run([sys.executable, "-c", WATCHING, ZEROING], capture_output=True, text=True)
+    idle_ms, worked_ms = map(float, told.stdout.split())
+    assert idle_ms == 0.0
+    assert 4.0 < worked_ms < 60.0  # 20 GiB are written
 
 
 def test_a_dropped_scale_and_bias_show(bench):

@@ -6,7 +6,7 @@ Small: ROWS, SIZE = 3, 64
 import torch
 import torch.nn as nn
 
-ROWS, SIZE = 64, 512
+ROWS, SIZE = 128, 512
 
 
 class Model(nn.Module):
