@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +20,9 @@ from fitness.runner import CONTRACT, LOAD_ERROR, OUT_OF_MEMORY, RUNTIME_ERROR
 from fitness.sandbox import Policy
 from fitness.wire import Reply
 
+CALLS_WAITED = 20
+"""A candidate whose calls take as long as one may is waited for this many times that long in all: it could hold the
+device for hours otherwise, by sleeping wherever it is asked something."""
 POLL_MS = 50
 """How often a running call's memory is looked at."""
 
@@ -41,6 +45,18 @@ class CandidateFailed(Exception):
         self.verdict, self.reason, self.signal = verdict, reason, signal
 
 
+@dataclass(slots=True)
+class Patience:
+    """How long the judge still waits for a candidate, in all its processes and calls together."""
+
+    whole_s: float = math.inf
+    spent_s: float = 0.0
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.whole_s - self.spent_s)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one call may take."""
@@ -49,6 +65,7 @@ class Limits:
     memory_bytes: int
     device_bytes: int = 0
     """On a GPU."""
+    patience: Patience = field(default_factory=Patience)
 
 
 def raise_priority(pid: int) -> None:
@@ -171,18 +188,19 @@ class ModelProcess:
 
         Raises CandidateFailed, and JudgeError for a failure before the candidate's code.
         """
-        started = time.monotonic()
-        deadline = started + self._limits.timeout_s
+        started, patience = time.monotonic(), self._limits.patience
+        deadline = started + min(self._limits.timeout_s, patience.left_s)
         poller = select.poll()
         poller.register(self._done, select.POLLIN)
         while awake_s and not poller.poll(0) and time.monotonic() < started + awake_s:
             pass
         while not poller.poll(POLL_MS):
             if time.monotonic() > deadline:
-                raise CandidateFailed(Verdict.TIMEOUT, f"{doing} took longer than {self._limits.timeout_s:g} s")
+                raise self._too_slow(doing)
             self._check_quota(doing)
         # a second more: a judge that was stopped meanwhile finds the deadline gone and the answer there
         body = wire.read_exactly(self._done, wire.REPLY_BYTES, max(deadline, time.monotonic() + 1))
+        patience.spent_s += time.monotonic() - started
         if body is None:
             raise CandidateFailed(Verdict.CONTRACT, f"{doing} answered with part of a message")
         if not body:
@@ -198,7 +216,7 @@ class ModelProcess:
             return self._await(kind, doing, awake_s)
         if reply.kind == wire.FAILED:
             if not self._has_begun:  # the pipe keeps the order, whatever the candidate writes into it later
-                raise JudgeError(f"{doing} failed before it came to the candidate's code: {reply.text}; {SEE_DOCTOR}")
+                raise self._not_begun(doing, reply.text)
             verdict = _VERDICTS.get(reply.code, Verdict.RUNTIME_ERROR)
             raise CandidateFailed(verdict, f"{doing} failed: {reply.text}")
         if reply.kind != kind:
@@ -209,8 +227,21 @@ class ModelProcess:
         if excess := self._watch.excess():
             raise CandidateFailed(excess[0], f"{doing} {excess[1]}")
 
-    def _death(self, doing: str) -> CandidateFailed:
+    def _too_slow(self, doing: str) -> CandidateFailed | JudgeError:
+        if not self._has_begun:
+            return self._not_begun(doing, f"it took longer than {self._limits.timeout_s:g} s")
+        reason = f"{doing} took longer than {self._limits.timeout_s:g} s"
+        if self._limits.patience.left_s < self._limits.timeout_s:
+            reason = f"loading it and all its calls took longer than {self._limits.patience.whole_s:g} s together"
+        return CandidateFailed(Verdict.TIMEOUT, reason)
+
+    def _not_begun(self, doing: str, reason: str) -> JudgeError:
+        return JudgeError(f"{doing} failed before it came to the candidate's code: {reason}; {SEE_DOCTOR}")
+
+    def _death(self, doing: str) -> CandidateFailed | JudgeError:
         self.child.ended.wait(5)
+        if not self._has_begun:
+            return self._not_begun(doing, f"the process {self.child.death()}")
         status = self.child.status
         number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
         return CandidateFailed(

@@ -28,9 +28,9 @@ from typing import Any
 from fitness.children import Child, Zygote
 from fitness.evaluation import Job
 from fitness.quota import Quota, Watch
-from fitness.reports import printable
 from fitness.sandbox import Policy
 from fitness.session import private_policy
+from fitness.wire import printable
 
 FILE = "profile.json"
 """Written by the child into its private folder, read by the judge when the child is dead."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fitness.backends import cuda
+from fitness.wire import printable
 
 FILE_BYTES = 8_000
 """Of a file that a build wrote, so much is read."""
@@ -56,11 +57,6 @@ def how_built(products: Path) -> dict[str, Any]:
 def routes_of(products: Path) -> tuple[str, ...]:
     """How each extension of a build was compiled, as the build itself says."""
     return tuple(printable(str(said["route"]), MOST_ROUTE) for said in _reports(products) if "route" in said)
-
-
-def printable(text: str, most: int) -> str:
-    """The first `most` characters of what untrusted code said, with a question mark for what no screen shows."""
-    return "".join(character if character.isprintable() else "?" for character in text[:most])
 
 
 def _kernels(products: Path) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fitness import timing, verify, wire
+from fitness import room, timing, verify, wire
 from fitness.calls import Call, Runner
 from fitness.children import Zygote
 from fitness.draws import SURPRISES, VERIFICATION, Draw, Pool, check, too_unstable
 from fitness.evaluation import Job
-from fitness.process import Limits
+from fitness.process import CALLS_WAITED, Limits, Patience
 from fitness.questions import OracleClient
 from fitness.rounds import Plan
 from fitness.sandbox import Policy, candidate_uid, live_dir
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     pass
 
 POOL_BYTES = 768 << 20
-MOST_DRAWS, FEWEST_DRAWS = 96, 4
+MOST_DRAWS = 96
 POOL_DRAWS, FRESH_DRAWS = 20, 12
 """Draws per call of a batch; a duel's own pool is smaller, since only one candidate uses it."""
 SHORT_MS, BATCH_MS, MOST_CALLS = 2.0, 4.0, 8
@@ -96,6 +96,7 @@ class Session:
         self.inputs = [Layout.from_json(entry) for entry in self.facts["inputs"] if "shape" in entry]
         self.outputs = [Layout.from_json(entry) for entry in self.facts["outputs"]]
         self.state_layouts = [Layout.from_json(entry) for entry in self.facts["state"]]
+        room.check(job, self.inputs, self.outputs, self.state_layouts)
         shapes = [layout.shape for layout in (*self.inputs, *self.state_layouts)]
         self._terms = verify.longest_sum(shapes, [layout.shape for layout in self.outputs])
         self._state = self._sealed_state()
@@ -133,7 +134,7 @@ class Session:
             families = self._timed_families(is_copied)
             draws: list[Draw] = []
             size = 0
-            while len(draws) < MOST_DRAWS and (size < POOL_BYTES or len(draws) < FEWEST_DRAWS):
+            while len(draws) < MOST_DRAWS and (size < POOL_BYTES or len(draws) < room.FEWEST_DRAWS):
                 if len(draws) >= (FRESH_DRAWS if fresh else POOL_DRAWS) * self.calls:
                     break
                 draw = self._draw(families[len(draws) % len(families)], is_copied, keep=False)
@@ -179,7 +180,7 @@ class Session:
 
     def candidate_limits(self, job: Job) -> Limits:
         """What one call of a candidate may take."""
-        return Limits(job.timeout_s, job.memory_bytes)
+        return Limits(job.timeout_s, job.memory_bytes, patience=Patience(CALLS_WAITED * job.timeout_s))
 
     def close(self) -> None:
         """Ends the oracle and removes the problem's folder."""

@@ -66,9 +66,12 @@ class Layout:
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Layout:
         """The layout of a tensor that overlaps itself nowhere and has no holes; else its contiguous one."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in DTYPES:
+            raise TypeError(f"tensors must be of {', '.join(DTYPES)}, found {dtype}")
         if not _is_dense(tensor):
             tensor = tensor.contiguous()
-        return cls(tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype).removeprefix("torch."))
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), dtype)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Layout:
@@ -218,7 +221,12 @@ def unpack_reply(body: bytes) -> Reply:
 
 def one_line(text: str) -> str:
     """What untrusted code said, on one line, with a question mark for what no screen should be sent."""
-    return "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
+    return printable(" ".join(text.split()), TEXT_BYTES)
+
+
+def printable(text: str, most: int) -> str:
+    """The first `most` characters of what untrusted code said, with a question mark for what no screen shows."""
+    return "".join(character if character.isprintable() else "?" for character in text[:most])
 
 
 def read_exactly(descriptor: int, nbytes: int, deadline: float) -> bytes | None:

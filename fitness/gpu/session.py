@@ -24,7 +24,7 @@ from fitness.gpu.calls import GpuRunner, new_runner
 from fitness.gpu.memory import DeviceError, DeviceMemory
 from fitness.gpu.oracle import GpuOracle, Stream
 from fitness.nearness import Nearness
-from fitness.process import Limits
+from fitness.process import CALLS_WAITED, Limits, Patience
 from fitness.questions import widened
 from fitness.reports import routes_of
 from fitness.rounds import Plan
@@ -204,7 +204,8 @@ class GpuSession:
         if not self._is_small:
             own += 3 * self._output_bytes  # the bounds of one draw
         free = torch.cuda.mem_get_info(self._device)[0]
-        return Limits(job.timeout_s, job.memory_bytes, max(1 << 30, free - own - room.CONTEXTS_BYTES))
+        device_bytes = max(1 << 30, free - own - room.CONTEXTS_BYTES)
+        return Limits(job.timeout_s, job.memory_bytes, device_bytes, Patience(CALLS_WAITED * job.timeout_s))
 
     def single_slack_ms(self, batched_ms: float) -> float:
         """How much longer than one call of a batch a single call may take before its own time becomes the score.

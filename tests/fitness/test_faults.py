@@ -18,9 +18,12 @@ import pytest
 
 from experiments.hostile.attacks import VICTIM, attacker, is_frozen_victim, is_victim, kill, program
 from experiments.hostile.cases import PROBLEM
-from fitness import quota
+from fitness import quota, wire
+from fitness.children import Child, Zygote
 from fitness.evaluation import Evaluation, Job, JudgeError, Verdict
+from fitness.process import Limits, ModelProcess
 from fitness.sandbox import ROOT, state_dir
+from fitness.session import private_policy
 from fitness.workbench import Workbench
 
 NAMED = """
@@ -92,6 +95,44 @@ def _is_there(pid: int) -> bool:
 
 
 SLEEP = f"say_name({VICTIM!r}); time.sleep(60)"
+
+
+def test_a_candidate_that_rests_wherever_it_is_asked_is_waited_for_so_long_and_no_longer(bench):
+    rest = """
+import weakref
+rested = {}
+def rest(where):
+    if not building and time.monotonic() - rested.get(where, 0) > 0.1:  # once in a batch
+        time.sleep(0.7)
+        rested[where] = time.monotonic()
+"""
+    forward = "rest('call'); out = torch.tanh(x); weakref.finalize(out, rest, 'release'); return out"
+    started = time.monotonic()
+    found = _judge(bench, candidate(rest, forward), timeout_s=1.0)
+    assert found.verdict is Verdict.TIMEOUT, found.reason
+    assert found.reason == "loading it and all its calls took longer than 20 s together"
+    assert time.monotonic() - started < 20 + 5
+    _next_is_fine(bench)
+
+
+def test_a_runner_that_is_killed_before_the_candidates_code_begins_is_nobodys_verdict(monkeypatch):
+    zygote = Zygote(1)
+    spawn = zygote.spawn
+
+    def kill_at_once(*arguments: object) -> Child:
+        child = spawn(*arguments)  # type: ignore[arg-type]
+        os.kill(child.pid, signal.SIGKILL)
+        return child
+
+    monkeypatch.setattr(zygote, "spawn", kill_at_once)
+    runner = ModelProcess(zygote, "run", {}, private_policy(()), Limits(TIMEOUT_S, 1 << 30))
+    try:
+        with pytest.raises(JudgeError, match=r"before it came to the candidate's code: the process was killed"):
+            runner._await(wire.READY, "loading the module")
+    finally:
+        runner.close()
+        runner.child.discard()
+        zygote.close()
 
 
 def test_a_builder_killed_while_it_compiles_is_a_load_error_and_the_same_source_builds_again(bench):

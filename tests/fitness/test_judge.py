@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from fitness.evaluation import Evaluation, Job, Verdict
+from problems.problem import ProblemError
 
 SCALED_TANH = textwrap.dedent("""
     import torch
@@ -342,3 +343,9 @@ def test_a_candidate_cannot_read_what_it_must_not(judge, tmp_path):
         secret.unlink()
     assert "hush" not in found.reason + found.log
     assert "ermission" in found.reason
+
+
+def test_a_problem_with_complex_tensors_is_refused_by_name(workbench):
+    source = SCALED_TANH.replace("return torch.tanh(x * self.scale + self.bias)", "return torch.fft.fft(x)")
+    with pytest.raises(ProblemError, match=r"loading the problem: TypeError: tensors must be of .*, found complex64"):
+        workbench.evaluate(Job("spectrum", source, HONEST))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fitness import room as host_room
 from fitness.evaluation import Job, JudgeError
 from fitness.gpu import room
+from fitness.wire import Layout
 
 GIB = 1 << 30
 
@@ -25,3 +27,21 @@ def test_what_does_not_fit_is_refused_with_the_figures(a_card: None, sizes: tupl
     ):
         room.check(job, *(size * GIB for size in sizes))
     room.check(job, *(max(0, size - 1) * GIB for size in sizes))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["inputs", "outputs", "weights"])
+def test_what_does_not_fit_into_the_machines_memory_is_refused_before_it_is_drawn(monkeypatch, which):
+    layouts: list[list[Layout]] = [[], [], []]
+    layouts[which] = [Layout((1 << 26,), (1,), "float32")]
+    needed = host_room.least_bytes(*layouts)
+    job = Job("wide", "", "")
+    monkeypatch.setattr(host_room, "memory_left_bytes", lambda: needed)
+    host_room.check(job, *layouts)
+    monkeypatch.setattr(host_room, "memory_left_bytes", lambda: needed - (1 << 28))
+    with pytest.raises(JudgeError, match=r"problem wide needs \d+\.\d GiB of memory or more on the CPU, of which \d"):
+        host_room.check(job, *layouts)
+
+
+def test_only_problems_with_floating_inputs_have_draws_of_all_families():
+    whole, floating = [Layout((1 << 20,), (1,), "int32")], [Layout((1 << 20,), (1,), "float32")]
+    assert host_room.least_bytes(whole, [], []) < host_room.least_bytes(floating, [], [])
