@@ -32,9 +32,6 @@ MOST_TAKEN_OFF = 0.14
 """What an early "done" could gain, 0.2 ms of asking where the samples lie and 0.05 ms of a tail longer than most, stays
 below 5% by this: a window costs 0.87 ms around its calls, so where all of it is taken off (from 6.2 ms on) the calls
 took 5.3 ms or more."""
-PUT_OFF = 0.05
-"""Letting go of outputs takes 0.02 to 0.1 ms on either side on the CPU, and a change between two processes on a GPU 0.3
-ms; by less than this share of a window nobody gains much."""
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window: not for the candidate's
 waiting, which its own threads can cause, and so drop what is slow."""
@@ -194,10 +191,24 @@ class _Series:
         """A round whose time counts, unless it was disturbed."""
         theirs, ours = self._play(batch, Spared.NEVER)
         assert ours is not None
+        rounds, count = self.rounds, len(batch)
+        rounds.calls = count
+        reason = "other load on the machine" if ours.waited_share > FOREIGN_LOAD else self.bench.disturbed()
+        if reason:
+            rounds.disturbances[reason] += 1
+            return
+        tail_ms = min(theirs.tail_ms, self.reference.usual_tail_ms(count))
+        rounds.put_off_ms.append(_put_off_ms(theirs, ours, self.session.put_off_share) / count)
+        rounds.kernel_ms.append(self._work_ms(theirs, tail_ms) / count + rounds.put_off_ms[-1])
+        rounds.reference_ms.append(self._work_ms(ours, ours.tail_ms) / count)
+        rounds.reveals_ms.append(theirs.reveal_ms - ours.reveal_ms)
+
+    def _work_ms(self, call: Call, tail_ms: float) -> float:
+        """The part of a window that the work took; all of it for plans of whole windows."""
+        if self.plan.is_whole:
+            return call.window_ms
         fixed_ms = self.session.fixed_ms if self.plan.calls > 1 else self.bench.fixed_ms
-        tail_ms = min(theirs.tail_ms, self.reference.usual_tail_ms(len(batch)))
-        around_ms = fixed_ms + tail_ms, fixed_ms + ours.tail_ms
-        _keep(self.rounds, theirs, ours, len(batch), self.bench, self.plan, around_ms)
+        return _share(call.window_ms, fixed_ms + tail_ms)
 
     def _play(self, batch: Sequence[Draw], spared: Spared) -> tuple[Call, Call | None]:
         """The calls, compared unless the reference was spared for good."""
@@ -249,27 +260,11 @@ def _as_reference(reference: Runner | GpuRunner) -> Iterator[None]:
         raise JudgeError(f"the reference failed between two calls of the candidate: {failure.reason}") from failure
 
 
-def _keep(
-    rounds: Rounds, theirs: Call, ours: Call, count: int, bench: Bench, plan: Plan, taken_off_ms: tuple[float, float]
-) -> None:
-    """`taken_off_ms`: what the two windows held beside the work."""
-    rounds.calls = count
-    reason = "other load on the machine" if ours.waited_share > FOREIGN_LOAD else bench.disturbed()
-    if reason:
-        rounds.disturbances[reason] += 1
-        return
-    for times, call, off_ms in zip((rounds.kernel_ms, rounds.reference_ms), (theirs, ours), taken_off_ms, strict=True):
-        times.append((call.window_ms if plan.is_whole else _share(call.window_ms, off_ms)) / count)
-    rounds.put_off_ms.append(_put_off_ms(theirs, ours) / count)
-    rounds.kernel_ms[-1] += rounds.put_off_ms[-1]
-    rounds.reveals_ms.append(theirs.reveal_ms - ours.reveal_ms)
-
-
-def _put_off_ms(theirs: Call, ours: Call) -> float:
-    """Work of the candidate's after the window, where there was more than the reference's by more than PUT_OFF of the
+def _put_off_ms(theirs: Call, ours: Call, least: float) -> float:
+    """What the candidate did after the window beyond what the reference did, unless it is less than this share of the
     window: it belongs to the call, such as the zeros for the next one."""
     longer_ms = theirs.release_ms - ours.release_ms
-    return longer_ms if longer_ms > PUT_OFF * theirs.window_ms else 0.0
+    return longer_ms if longer_ms > least * theirs.window_ms else 0.0
 
 
 def _share(window_ms: float, fixed_ms: float) -> float:

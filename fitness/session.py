@@ -73,6 +73,8 @@ class Session:
     """Three processes for the first twenty rounds."""
     fixed_ms = 0.0
     """What a window of many calls costs around them: nothing that could be told from them."""
+    put_off_share = 0.05
+    """Letting go of outputs takes 0.02 to 0.1 ms on either side: by less than this share of a window it is noise."""
     warm_rounds = 6
     """Untimed rounds of a new process: heap, page tables and thread pools fill up in them."""
     warm_again = warm_rounds

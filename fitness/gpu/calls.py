@@ -34,13 +34,6 @@ from fitness.wire import Layout, Output
 if TYPE_CHECKING:
     import torch
 
-IDLE_MS = 0.8
-"""A device on which nothing else works does a trivial operation of ours much faster than this; others' time slices
-are longer."""
-IDLE_TRIES = 20
-BUSY_MS = 0.15
-"""Right after another operation of ours one takes 0.02 to 0.05 ms; where the device was another process's meanwhile, a
-change between the two comes to it, 0.28 ms on an H200."""
 AWAKE_S = 0.05 if (os.cpu_count() or 1) >= 4 else 0.0
 """So long the judge waits for an answer without going to sleep: waking up takes as long as many a kernel."""
 USUAL, TAILS = 0.9, 40
@@ -57,7 +50,6 @@ class GpuRunner(ModelProcess):
         self, zygote: Zygote, spec: dict[str, Any], policy: Policy, outputs: Sequence[Layout], limits: Limits
     ) -> None:
         """Starts it, loads the model and stops it. Raises CandidateFailed when that fails."""
-        import torch
 
         self._device, self._layouts = spec["device"], list(outputs)
         self._input_layouts = [Layout.from_json(entry) for entry in spec["inputs"] if "shape" in entry]
@@ -74,7 +66,6 @@ class GpuRunner(ModelProcess):
         """By number of sampled calls."""
         self._largest = [0, 0]
         """Calls of the two largest batches so far."""
-        self._probe = torch.zeros(1, device=self._device)
         self._sentinel = sentinel.shared()
         self._others_ms = 0.0
         """How long the device worked for the runner since the last window."""
@@ -108,11 +99,11 @@ class GpuRunner(ModelProcess):
         self.let_go()
         chosen = self._sampler.choose_among(len(batch))
         self._check_bindings()
-        self._check_idle()
+        self._wait_until_idle()
         revealing = time.perf_counter_ns()
         self._reveal(batch, flush)
         self._check_rest()
-        self._touch()
+        self._sentinel.touch_ms()
         started = time.perf_counter_ns()
         self.child.thaw()
         self._order(wire.RUN, len(batch))
@@ -133,7 +124,7 @@ class GpuRunner(ModelProcess):
         self.let_go()
         chosen = [self._sampler.choose([number]) for number in range(len(batch))]
         self._check_bindings()
-        self._check_idle()
+        self._wait_until_idle()
         self._reveal([], flush)
         self._check_rest()
         self.child.thaw()
@@ -235,14 +226,8 @@ class GpuRunner(ModelProcess):
             places = [place for slot in self._slots[first_slot : first_slot + len(batch)] for place in slot]
             torch._foreach_copy_(places, [value for values in batch for value in values])
         if flush is not None:
+            memory.release_cache()
             flush.add_(1)
-        torch.cuda.synchronize(self._device)
-
-    def _touch(self) -> None:
-        """The least that the device can do; takes long when it has something else to do."""
-        import torch
-
-        self._probe.add_(1)
         torch.cuda.synchronize(self._device)
 
     def _in_one_piece(self, batch: Sequence[Sequence[torch.Tensor]]) -> torch.Tensor | None:
@@ -258,27 +243,15 @@ class GpuRunner(ModelProcess):
         nbytes = (len(batch) - 1) * self._slot_bytes + starts[-1] + self._input_layouts[-1].nbytes
         return memory.tensor_at(base, Layout((nbytes,), (1,), "uint8"), self._device)
 
-    def _check_idle(self) -> None:
-        """CandidateFailed when the device is shared with work that outlived its call, such as a kernel that waits for
-        the next inputs."""
-        for _ in range(IDLE_TRIES):
-            started = time.perf_counter_ns()
-            self._touch()
-            if time.perf_counter_ns() - started < IDLE_MS * 1e6:
-                return
-        raise CandidateFailed(Verdict.CONTRACT, "work of its own was still running on the device between two calls")
-
     def _wait_until_idle(self) -> float:
-        """How long the stopped process's work keeps the device [ms]. CandidateFailed when it does not end."""
-        waited_ms = 0.0
-        for _ in range(IDLE_TRIES):
-            started = time.perf_counter_ns()
-            self._touch()
-            took_ms = (time.perf_counter_ns() - started) / 1e6
-            if took_ms < BUSY_MS:
-                return waited_ms
-            waited_ms += took_ms
-        raise CandidateFailed(Verdict.CONTRACT, "work of its own was still running on the device after a call")
+        """How long the stopped process's work keeps the device busy [ms]. CandidateFailed when it does not end.
+
+        It may wait for the next inputs.
+        """
+        waited_ms = self._sentinel.wait_until_idle()
+        if waited_ms is None:
+            raise CandidateFailed(Verdict.CONTRACT, "work of its own was still running on the device between two calls")
+        return waited_ms
 
     def _where(self, calls: Sequence[int]) -> tuple[Output, ...]:
         self._order(wire.WHERE, len(calls), INDICES.pack(*calls, *[0] * (SAMPLED_CALLS - len(calls))))

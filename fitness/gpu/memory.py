@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _LAZY_ENABLE_PEER_ACCESS = 1
 _BUFFER_ID = 7
+_NOT_SUPPORTED = 801
+"""CUDA_ERROR_NOT_SUPPORTED: cards before compute capability 8.0 reserve nothing."""
 _CAPABILITY = (75, 76)
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 
@@ -92,6 +94,13 @@ def identity_of(address: int) -> int:
     number = ctypes.c_uint64()
     check(driver().cuPointerGetAttribute(ctypes.byref(number), _BUFFER_ID, address), "identifying an allocation")
     return number.value
+
+
+def release_cache() -> None:
+    """Makes lines of the L2 cache that somebody reserved ordinary ones again, which others can evict."""
+    code = driver().cuCtxResetPersistingL2Cache()
+    if code != _NOT_SUPPORTED:
+        check(code, "releasing reserved cache")
 
 
 def copy_async(target: int, address: int, nbytes: int) -> None:

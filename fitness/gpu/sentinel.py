@@ -7,6 +7,7 @@ every stretch that somebody else gets is a jump of its clock, whatever the host 
 from __future__ import annotations
 
 import ctypes
+import time
 from functools import cache
 
 from fitness.gpu import memory
@@ -14,6 +15,11 @@ from fitness.gpu import memory
 _DEVICE_MAPPED = 2
 """CU_MEMHOSTALLOC_DEVICEMAP."""
 
+BUSY_MS, BUSY_TIMES = 0.15, 5
+"""Right after another operation of ours the least one takes 0.02 to 0.05 ms on an H200. Where the device was another
+process's meanwhile, a change between the two comes to it: 0.28 ms. On slow hosts: so many times what it takes there."""
+TOUCHES, TRIES = 20, 20
+"""To find out what the least operation takes; time slices of others' (2 ms each on an H200) before one gives up."""
 GAP_NS = 30_000
 """A look at the flag takes one or two microseconds; a change between contexts some hundred."""
 PTX = b"""
@@ -72,6 +78,7 @@ class Sentinel:
         self._state, self._longest = host.contents, ctypes.c_uint64()
         self._values = (device, ctypes.c_uint64(GAP_NS), self._longest)
         self._arguments = (ctypes.c_void_p * 3)(*map(ctypes.addressof, self._values))
+        self._busy_ms = max(BUSY_MS, BUSY_TIMES * min(self.touch_ms() for _ in range(TOUCHES)))
 
     def begin(self, longest_s: float) -> None:
         """Starts it on the default stream, where nothing else of ours can run until `end`, which must come before
@@ -85,6 +92,23 @@ class Sentinel:
         self._state.must_end = 1
         memory.wait()
         return self._state.lost_ns / 1e6
+
+    def touch_ms(self) -> float:
+        """What the least that the device can do takes just now [ms]: long when it has something else to do."""
+        started = time.perf_counter_ns()
+        self.begin(1)
+        self.end()
+        return (time.perf_counter_ns() - started) / 1e6
+
+    def wait_until_idle(self) -> float | None:
+        """How long the device works for others before it has nothing left to do [ms]; None when that does not end."""
+        waited_ms = 0.0
+        for _ in range(TRIES):
+            took_ms = self.touch_ms()
+            if took_ms < self._busy_ms:
+                return waited_ms
+            waited_ms += took_ms
+        return None
 
 
 @cache

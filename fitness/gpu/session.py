@@ -57,6 +57,9 @@ class GpuSession:
     rounds_per_process = 4
     """Where its memory lies makes a process some 0.5% faster or slower than the next, as much as eight rounds leave
     open."""
+    put_off_share = 0.01
+    """After a window the device does nothing for an honest runner, and a change between two processes takes 0.3 ms: so
+    nearly everything counts."""
     warm_rounds = 2
     """Untimed rounds: memory for the outputs of a whole batch is taken in the first, and how many calls a window holds
     follows from the second."""
@@ -80,6 +83,8 @@ class GpuSession:
         self._source.write_text(job.problem_source)
         self._source.chmod(0o644)
         self._memories: dict[str, DeviceMemory] = {}
+        self._slots: list[list[torch.Tensor]] = []
+        """Views of the memory for inputs, slot by slot: a batch has up to a thousand."""
         self._references: dict[bool, GpuRunner] = {}
         self._verification: dict[bool, list[Draw]] = {}
         self._oracle = GpuOracle(zygote, str(self._source), job, self._policy((str(self._dir),)), self.limits)
@@ -232,6 +237,7 @@ class GpuSession:
         self._verification.clear()
         torch.cuda.empty_cache()
         self._oracle.close()
+        self._slots.clear()
         for held in self._memories.values():
             held.close()
         self._memories.clear()
@@ -240,10 +246,10 @@ class GpuSession:
     def new_batch(self, family: str, calls: int) -> list[Draw]:
         """Fresh inputs of one family; valid until the next batch."""
         self._oracle.inputs(family, calls)
-        return [
-            Draw(family, self._memories["inputs"].tensors(self.inputs, slot * self._slot_bytes), [])
-            for slot in range(calls)
-        ]
+        memory = self._memories["inputs"]
+        for slot in range(len(self._slots), calls):
+            self._slots.append(memory.tensors(self.inputs, slot * self._slot_bytes))
+        return [Draw(family, tensors, []) for tensors in self._slots[:calls]]
 
     def timed_families(self, is_copied: bool) -> list[str]:
         """Own and signed inputs in turn; without those that the reference cannot do or that never change."""
@@ -370,6 +376,8 @@ class GpuSession:
         if held is not None:
             held.close()
         self._memories[name] = fresh
+        if name == "inputs":
+            self._slots.clear()
 
     def _allocate(self, nbytes: int) -> DeviceMemory:
         try:

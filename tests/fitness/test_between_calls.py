@@ -14,6 +14,8 @@ import pytest
 from fitness import rounds, wire
 from fitness.calls import Call
 from fitness.draws import Draw, Pool
+from fitness.gpu.session import GpuSession
+from fitness.session import Session
 from fitness.wire import Segment
 
 F_OFD_SETLK = 37
@@ -43,7 +45,8 @@ def test_a_pool_that_is_not_renewed_shows_the_same_to_each_process():
 @pytest.mark.parametrize(("release_ms", "charged_ms"), [(0.1, 0.0), (0.58, 0.0), (0.7, 0.6), (5.1, 5.0)])
 def test_work_put_off_until_the_outputs_are_let_go_is_charged(release_ms, charged_ms):
     theirs, ours = Call(10.0, [], release_ms=release_ms), Call(8.0, [], release_ms=0.1)
-    assert rounds._put_off_ms(theirs, ours) == pytest.approx(charged_ms)
+    assert rounds._put_off_ms(theirs, ours, Session.put_off_share) == pytest.approx(charged_ms)
+    assert rounds._put_off_ms(theirs, ours, GpuSession.put_off_share) == pytest.approx(release_ms - 0.1)
 
 
 def locked(descriptor: int) -> bool:
