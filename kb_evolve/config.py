@@ -139,7 +139,7 @@ class JudgeConfig:
     builders: int = 2
     """Builds at once."""
     timeout_s: float = 30.0
-    """Longest time of one forward call."""
+    """Longest time of one forward call [s]. A candidate is waited for 20 times that in all."""
     build_timeout_s: float = 240.0
     memory_bytes: int = 8 << 30
     allow_fast_math: bool = False

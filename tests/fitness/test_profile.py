@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -390,10 +391,11 @@ def test_without_ncu_the_reason_is_stored(built):
 
 @pytest.mark.gpu
 def test_a_real_gpu_lists_the_kernels_of_a_call():
-    import torch
-
-    x = torch.rand(1024, 1024, device="cuda:0")
-    found = profile.profile_in_child(lambda value: torch.tanh(value @ value), [x], "cuda:0")
+    code = (  # a context in this process would be a foreign program to every judge
+        "import json, torch; from fitness import profile; x = torch.rand(1024, 1024, device='cuda:0'); "
+        "print(json.dumps(profile.profile_in_child(lambda value: torch.tanh(value @ value), [x], 'cuda:0')))"
+    )
+    found = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
     assert found["profile_source"] == "cupti"
     assert found["kernels_per_call"] >= 2
     assert 0 < found["occupancy"] <= 1
