@@ -50,7 +50,6 @@ class GpuRunner(ModelProcess):
         self, zygote: Zygote, spec: dict[str, Any], policy: Policy, outputs: Sequence[Layout], limits: Limits
     ) -> None:
         """Starts it, loads the model and stops it. Raises CandidateFailed when that fails."""
-
         self._device, self._layouts = spec["device"], list(outputs)
         self._input_layouts = [Layout.from_json(entry) for entry in spec["inputs"] if "shape" in entry]
         self._slot_bytes, self._is_trusted = spec["slot_bytes"], spec["is_trusted"]
@@ -244,10 +243,8 @@ class GpuRunner(ModelProcess):
         return memory.tensor_at(base, Layout((nbytes,), (1,), "uint8"), self._device)
 
     def _wait_until_idle(self) -> float:
-        """How long the stopped process's work keeps the device busy [ms]. CandidateFailed when it does not end.
-
-        It may wait for the next inputs.
-        """
+        """How long the stopped process's work keeps the device busy [ms]; CandidateFailed when it does not end, perhaps
+        since it waits for the next inputs."""
         waited_ms = self._sentinel.wait_until_idle()
         if waited_ms is None:
             raise CandidateFailed(Verdict.CONTRACT, "work of its own was still running on the device between two calls")
