@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FEWEST_ROUNDS = 10
 PATIENCE = 8
 """This many times the session's `timed_s`, when so many rounds are dropped that FEWEST_ROUNDS are not in."""
+SET_ASIDE_FOR = 3
+"""So many times `timed_s` rounds with the usual reference are waited for; then those with a slow one count as well."""
 MOST_TAKEN_OFF = 0.14
 """What an early "done" could gain, 0.2 ms of asking where the samples lie and 0.05 ms of a tail longer than most, stays
 below 5% by this: a window costs 0.87 ms around its calls, so where all of it is taken off (from 6.2 ms on) the calls
@@ -96,15 +98,35 @@ class Rounds:
     """How much longer writing the inputs took for the candidate than for the reference."""
     put_off_ms: list[float] = field(default_factory=list)
     """What of the candidate's times [ms per call] was work after its windows."""
+    set_aside: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """The same four of rounds in which the reference was slower than it usually is."""
     disturbances: Counter[str] = field(default_factory=Counter)
     """Why rounds were dropped."""
     draws: int = 0
     calls: int = 0
     """Calls of the last window."""
 
+    def add(self, kernel_ms: float, reference_ms: float, reveal_ms: float, put_off_ms: float) -> None:
+        """A round whose times count."""
+        self.kernel_ms.append(kernel_ms)
+        self.reference_ms.append(reference_ms)
+        self.reveals_ms.append(reveal_ms)
+        self.put_off_ms.append(put_off_ms)
+
+    def take_back(self) -> None:
+        """Lets what was set aside count after all."""
+        for times in self.set_aside:
+            self.add(*times)
+        self.set_aside.clear()
+
     @property
     def kept(self) -> int:
         return len(self.kernel_ms)
+
+    @property
+    def made(self) -> int:
+        """Kept or set aside."""
+        return self.kept + len(self.set_aside)
 
     @property
     def dropped(self) -> int:
@@ -138,11 +160,11 @@ def paired(
     bench.quiet(True)
     try:
         while True:
-            kept_before = rounds.kept
+            made_before = rounds.made
             for index, (batch, is_timed) in enumerate(feed.batches(order)):
                 if index < warm:
                     window_ms = series.warm_up(batch)
-                    is_new = rounds.kept == 0 and not plan.is_paced
+                    is_new = rounds.made == 0 and not plan.is_paced
                     if is_new and feed.adapt(window_ms, is_last=index + 1 == warm):
                         warm = index + 2
                     continue
@@ -155,7 +177,7 @@ def paired(
                         for last in feed.exam():
                             series.surprise(last)
                     return rounds
-                if not plan.keep_process and rounds.kept - kept_before >= session.rounds_per_process:
+                if not plan.keep_process and rounds.made - made_before >= session.rounds_per_process:
                     break
             if not plan.keep_process:
                 session.give_back(series.reference)
@@ -198,10 +220,24 @@ class _Series:
             rounds.disturbances[reason] += 1
             return
         tail_ms = min(theirs.tail_ms, self.reference.usual_tail_ms(count))
-        rounds.put_off_ms.append(_put_off_ms(theirs, ours, self.session.put_off_share) / count)
-        rounds.kernel_ms.append(self._work_ms(theirs, tail_ms) / count + rounds.put_off_ms[-1])
-        rounds.reference_ms.append(self._work_ms(ours, ours.tail_ms) / count)
-        rounds.reveals_ms.append(theirs.reveal_ms - ours.reveal_ms)
+        put_off_ms = _put_off_ms(theirs, ours, self.session.put_off_share) / count
+        kernel_ms = self._work_ms(theirs, tail_ms) / count + put_off_ms
+        reference_ms = self._work_ms(ours, ours.tail_ms) / count
+        times = kernel_ms, reference_ms, theirs.reveal_ms - ours.reveal_ms, put_off_ms
+        if self._is_slow(reference_ms):
+            rounds.set_aside.append(times)
+        else:
+            rounds.add(*times)
+
+    def _is_slow(self, reference_ms: float) -> bool:
+        """Whether the reference took longer than it usually does, where that is known. Takes note of its time, but of few
+        rounds of each candidate: none decides what is usual."""
+        usual = self.session.usual
+        if usual is None or self.plan.is_whole:
+            return False
+        if self.rounds.made < FEWEST_ROUNDS:
+            usual.add(reference_ms)
+        return usual.is_slow(reference_ms)
 
     def _work_ms(self, call: Call, tail_ms: float) -> float:
         """The part of a window that the work took; all of it for plans of whole windows."""
@@ -274,9 +310,11 @@ def _share(window_ms: float, fixed_ms: float) -> float:
 
 
 def _enough(rounds: Rounds, plan: Plan, session: Session | GpuSession, spent_s: float) -> bool:
+    fewest = min(FEWEST_ROUNDS, session.looks[0])
+    if rounds.kept < fewest and spent_s > SET_ASIDE_FOR * session.timed_s:
+        rounds.take_back()
     if rounds.kept >= plan.most_rounds:
         return True
-    fewest = min(FEWEST_ROUNDS, session.looks[0])
     if spent_s > session.timed_s and (rounds.kept >= fewest or spent_s > PATIENCE * session.timed_s):
         return True
     return rounds.kept > 0 and timing.may_stop(

@@ -20,6 +20,7 @@ from fitness.process import CALLS_WAITED, Limits, Patience
 from fitness.questions import OracleClient
 from fitness.rounds import Plan
 from fitness.sandbox import Policy, candidate_uid, live_dir
+from fitness.usual import Usual
 from fitness.wire import Layout, Segment
 from problems.inputs import FAMILIES
 
@@ -105,6 +106,7 @@ class Session:
         self._verification: dict[bool, list[Draw]] = {}
         self._pool: dict[bool, list[Draw]] = {}
         self._unexpected: dict[bool, list[list[Draw]]] = {}
+        self.usual: Usual | None = Usual()
         self.unusable: dict[str, float] = {}
         """Families that the reference itself cannot compute in its own precision: share of bad elements."""
         self.pilot_ms = self._pilot()

@@ -182,6 +182,7 @@ class Trial:
         )
         findings = self._findings(found, held)
         findings["features"] |= {"dropped_rounds": rounds.dropped, "calls_per_window": rounds.calls}
+        findings["features"]["slow_reference_rounds"] = len(rounds.set_aside)
         if put_off_ms:
             findings["features"]["put_off_ms"] = put_off_ms
         findings["features"] |= self._bench.summary()

@@ -57,6 +57,8 @@ class GpuSession:
     rounds_per_process = 4
     """Where its memory lies makes a process some 0.5% faster or slower than the next, as much as eight rounds leave
     open."""
+    usual = None
+    """A GPU's references are kept from candidate to candidate, and are alike."""
     put_off_share = 0.01
     """After a window the device does nothing for an honest runner, and a change between two processes takes 0.3 ms: so
     nearly everything counts."""
