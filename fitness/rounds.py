@@ -230,7 +230,7 @@ class _Series:
             rounds.add(*times)
 
     def _is_slow(self, reference_ms: float) -> bool:
-        """Whether the reference took longer than it usually does, where that is known. Takes note of its time, but of few
+        """Whether the reference took longer than it usually does, where that is known. Takes note of its time, of few
         rounds of each candidate: none decides what is usual."""
         usual = self.session.usual
         if usual is None or self.plan.is_whole:
