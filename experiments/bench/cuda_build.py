@@ -101,7 +101,7 @@ def in_child(entry: Entry, route: str, arch: str, bridge: Path) -> dict[str, Any
     command += ["--arch", arch, "--bridge", str(bridge)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        return {"error": done.stderr.strip()[-1500:] or f"ended with status {done.returncode}"}
+        return {"error": (done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"])[-1]}
     return json.loads(done.stdout.splitlines()[-1])
 
 
