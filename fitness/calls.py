@@ -23,6 +23,7 @@ from fitness.children import Zygote
 from fitness.evaluation import JudgeError, Verdict
 from fitness.process import CandidateFailed, Limits, ModelProcess
 from fitness.sandbox import Policy
+from fitness.spans import Span, merged, new_share
 from fitness.wire import Layout, Output, Segment
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ SAMPLED_CALLS = 8
 """On a GPU, calls of a batch whose outputs are sampled when the clock stops: work put off for a share x of the calls
 stays unseen in n windows with probability (1 - x)^(8 n)."""
 
-_RUBBISH = 0xA5
+_BLOCK_BYTES = 256 << 10
+_BLOCKS = {value: ctypes.create_string_buffer(bytes([value]) * _BLOCK_BYTES, _BLOCK_BYTES) for value in (0xFF, 0xA5)}
+_IOV_MAX = 1024
+"""Stretches of memory in one call of process_vm_writev, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,9 @@ class Call:
     """After the window, until the outputs were let go: how long that took (CPU), or kept the device busy (GPU)."""
     tail_ms: float = 0.0
     """On a GPU: the part of the window after the model's last call, in which samples were taken."""
+    moved_share: float = 0.0
+    """The part of the outputs that lies in memory which the judge did not overwrite before: after the last call (on a
+    GPU, where copy engines work while the process is stopped) or after any (CPU)."""
 
 
 class _IoVec(ctypes.Structure):
@@ -88,8 +95,10 @@ class Runner(ModelProcess):
     ) -> None:
         """Starts it, loads the model and freezes it. Raises CandidateFailed when that fails."""
         self._layouts = list(outputs)
+        self._places: list[Span] = []
+        """Where outputs lay so far."""
         self._cpus = sorted(os.sched_getaffinity(0))
-        self._is_bound = not spec["own_threads"]
+        self._is_bound, self._is_trusted = not spec["own_threads"], spec["is_trusted"]
         self._input_layouts = [Layout.from_json(entry) for entry in spec["inputs"] if "shape" in entry]
         self._slot_bytes = wire.offsets(self._input_layouts)[1]
         self._segment = Segment(self._slot_bytes * spec["slots"])
@@ -142,6 +151,7 @@ class Runner(ModelProcess):
         waited = self._run_queue_ns() - waited
         self._hide_inputs()
         outputs = self._fetch(reply.outputs, len(batch))
+        moved_share = 0.0 if self._is_trusted else self._spoil(reply.outputs, len(batch))
         self._check_bindings()
         self._check_rest()
         release_started = time.perf_counter_ns()
@@ -151,7 +161,7 @@ class Runner(ModelProcess):
         self._settle()
         self._put_to_rest()
         share = waited / (window_ns * (os.cpu_count() or 1))
-        return Call(window_ns / 1e6, outputs, share, release_ms=release_ns / 1e6)
+        return Call(window_ns / 1e6, outputs, share, release_ms=release_ns / 1e6, moved_share=moved_share)
 
     def let_go(self) -> float:
         """Nothing is left to let go after a call here."""
@@ -200,8 +210,8 @@ class Runner(ModelProcess):
     def _hide_inputs(self) -> None:
         """Overwrites the inputs before outputs are read: an output that is a mapping of an input's memory shows so."""
         for slot in self._slots:
-            for place in slot:
-                ctypes.memset(place.data_ptr(), _RUBBISH, place.numel() * place.element_size())
+            for place, layout in zip(slot, self._input_layouts, strict=True):
+                ctypes.memset(place.data_ptr(), wire.rubbish(layout.dtype), layout.nbytes)
 
     def _fetch(self, claims: Sequence[Output], calls: int) -> list[list[torch.Tensor]]:
         """The outputs' bytes, out of the frozen process."""
@@ -233,17 +243,42 @@ class Runner(ModelProcess):
         target = (ctypes.c_char * nbytes).from_buffer(self._destination, place)
         local, remote = _IoVec(ctypes.addressof(target), nbytes), _IoVec(address, nbytes)
         copied = _libc.process_vm_readv(self.child.pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
-        if copied == nbytes:
-            return
+        if copied != nbytes:
+            raise self._no_access("read")
+
+    def _spoil(self, claims: Sequence[Output], calls: int) -> float:
+        """Overwrites the outputs where they lie: they are their caller's, who may write to them, so what a candidate
+        leaves there may not serve its next call. The part of them that lies where no output lay before.
+
+        (Not only in the last call: glibc's malloc gives now these, now those of a few places.)
+        """
+        for claim, layout in zip(claims, self._layouts * calls, strict=True):
+            block = _IoVec(ctypes.addressof(_BLOCKS[wire.rubbish(layout.dtype)]), _BLOCK_BYTES)
+            for start in range(0, layout.nbytes, _IOV_MAX * _BLOCK_BYTES):
+                nbytes = min(layout.nbytes - start, _IOV_MAX * _BLOCK_BYTES)
+                count = -(-nbytes // _BLOCK_BYTES)
+                local, remote = (_IoVec * count)(*[block] * count), _IoVec(claim.address + start, nbytes)
+                local[-1].length = nbytes - (count - 1) * _BLOCK_BYTES
+                written = _libc.process_vm_writev(self.child.pid, local, count, ctypes.byref(remote), 1, 0)
+                if written != nbytes:
+                    raise self._no_access("overwritten")
+        ends = [claim.address + layout.nbytes for claim, layout in zip(claims, self._layouts * calls, strict=True)]
+        places = merged((claim.address, end) for claim, end in zip(claims, ends, strict=True))
+        moved_share = new_share(places, self._places)
+        self._places = merged(self._places + places)
+        return moved_share
+
+    def _no_access(self, what: str) -> CandidateFailed | JudgeError:
+        """Why the last attempt at an output's memory failed."""
         number = ctypes.get_errno()
-        if copied < 0 and number == 1:
-            raise JudgeError(
+        if number == errno.EPERM:
+            return JudgeError(
                 "the kernel refuses to let the judge read its own child's memory (process_vm_readv: not permitted); "
                 "set kernel.yama.ptrace_scope to 1 or less, or allow ptrace in the container"
             )
         if number == errno.ESRCH and self.child.ended.wait(0.5):  # somebody killed it while it was frozen
-            raise self._death("between two calls")
-        raise CandidateFailed(Verdict.CONTRACT, f"an output's memory cannot be read ({os.strerror(number)})")
+            return self._death("between two calls")
+        return CandidateFailed(Verdict.CONTRACT, f"an output's memory cannot be {what} ({os.strerror(number)})")
 
     def _run_queue_ns(self) -> int:
         """Nanoseconds that the threads were ready to run but had no CPU."""

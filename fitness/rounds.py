@@ -34,6 +34,11 @@ MOST_TAKEN_OFF = 0.14
 """What an early "done" could gain, 0.2 ms of asking where the samples lie and 0.05 ms of a tail longer than most, stays
 below 5% by this: a window costs 0.87 ms around its calls, so where all of it is taken off (from 6.2 ms on) the calls
 took 5.3 ms or more."""
+MOVED_SHARE, MOST_MOVED = 0.05, 12
+"""A round is dropped when more than this part of the candidate's outputs lay where none of its call before lay: such
+memory could be made ready between calls. With memory that is taken and given back in the same order each time, as torch
+does, that happens in the first rounds of a process at most; a candidate that goes on with it is refused."""
+MOVED = "outputs lay in other memory than those of the call before"
 FOREIGN_LOAD = 0.15
 """A round is dropped when the reference stood in the run queue for this share of its window: not for the candidate's
 waiting, which its own threads can cause, and so drop what is slow."""
@@ -112,6 +117,12 @@ class Rounds:
         self.reference_ms.append(reference_ms)
         self.reveals_ms.append(reveal_ms)
         self.put_off_ms.append(put_off_ms)
+
+    def refuse_moving(self) -> None:
+        """Raises CandidateFailed when rounds are dropped again and again since the outputs' memory is new."""
+        if (moved := self.disturbances[MOVED]) >= MOST_MOVED and moved > self.made:
+            reason = f"{MOVED} in {moved} of {moved + self.made} rounds: take it from torch's allocator and keep none"
+            raise CandidateFailed(Verdict.CONTRACT, reason)
 
     def take_back(self) -> None:
         """Lets what was set aside count after all."""
@@ -216,8 +227,11 @@ class _Series:
         rounds, count = self.rounds, len(batch)
         rounds.calls = count
         reason = "other load on the machine" if ours.waited_share > FOREIGN_LOAD else self.bench.disturbed()
+        if theirs.moved_share > MOVED_SHARE:
+            reason = MOVED
         if reason:
             rounds.disturbances[reason] += 1
+            rounds.refuse_moving()
             return
         tail_ms = min(theirs.tail_ms, self.reference.usual_tail_ms(count))
         put_off_ms = _put_off_ms(theirs, ours, self.session.put_off_share) / count

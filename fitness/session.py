@@ -151,7 +151,7 @@ class Session:
         """A clean process with the reference in it; `kind` is one of BASELINES. Raises CandidateFailed if it fails."""
         state = self._state if is_copied else None
         mode, _ = BASELINES[kind]
-        spec = self._spec(str(self._source), "Model", state, mode=mode)
+        spec = self._spec(str(self._source), "Model", state, mode=mode) | {"is_trusted": True}
         policy = private_policy((str(self._dir),), processes=bool(mode), fenced=self._fenced)
         if mode:  # torch.compile precompiles its headers: hundreds of MB
             policy = dataclasses.replace(policy, file_bytes=COMPILE_FILE_BYTES)
@@ -211,6 +211,7 @@ class Session:
             "precision": self.job.precision,
             "writable_inputs": False,
             "own_threads": False,
+            "is_trusted": False,
             "init": self.facts["init"],
             "inputs": self.facts["inputs"],
             "state": self.facts["state"] if state is not None else [],

@@ -8,7 +8,6 @@ memory-bound kernel. Work put off until after "done" shows as a sample that is n
 
 from __future__ import annotations
 
-import itertools
 import os
 import statistics
 import time
@@ -23,7 +22,8 @@ from fitness.calls import SAMPLED_CALLS, Call
 from fitness.children import Zygote
 from fitness.evaluation import JudgeError, Verdict
 from fitness.gpu import memory, sentinel
-from fitness.gpu.memory import DeviceError, DeviceMemory, MappedMemory
+from fitness.gpu.memory import DeviceError, DeviceMemory
+from fitness.gpu.outputs import Outputs
 from fitness.gpu.runner import INDICES
 from fitness.gpu.samples import Sampler, Stretch
 from fitness.nvml import Gpu
@@ -38,9 +38,6 @@ AWAKE_S = 0.05 if (os.cpu_count() or 1) >= 4 else 0.0
 """So long the judge waits for an answer without going to sleep: waking up takes as long as many a kernel."""
 USUAL, TAILS = 0.9, 40
 """Taking samples takes no longer than a candidate's is believed to: this quantile of the reference's last so many."""
-UNUSED_BYTES = 1 << 30
-"""Mappings of outputs of this many bytes are kept although the last batch did not lie in them: opening one takes 0.1 ms
-or, when it is large, a millisecond."""
 
 
 class GpuRunner(ModelProcess):
@@ -57,8 +54,7 @@ class GpuRunner(ModelProcess):
         self._slots = [self._inputs.tensors(self._input_layouts, s * self._slot_bytes) for s in range(spec["slots"])]
         everything = Layout((self._slot_bytes * spec["slots"],), (1,), "uint8")
         self._everything = memory.tensor_at(self._inputs.address, everything, self._device)
-        self._mapped: dict[bytes, MappedMemory] = {}
-        self._views: dict[tuple[int, int], torch.Tensor] = {}
+        self._outputs = Outputs(self._layouts, self._device)
         self._holds_outputs = False
         self._sampler = Sampler(self._layouts, self._device)
         self._tails_ms: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=TAILS))
@@ -96,6 +92,7 @@ class GpuRunner(ModelProcess):
         which the candidate can fail.
         """
         self.let_go()
+        self._spoil_outputs()
         chosen = self._sampler.choose_among(len(batch))
         self._check_bindings()
         self._wait_until_idle()
@@ -121,6 +118,7 @@ class GpuRunner(ModelProcess):
         take the same for every model, and some steps are disturbed.
         """
         self.let_go()
+        self._spoil_outputs()
         chosen = [self._sampler.choose([number]) for number in range(len(batch))]
         self._check_bindings()
         self._wait_until_idle()
@@ -146,10 +144,11 @@ class GpuRunner(ModelProcess):
             claims = self._list(len(batch))
         self._holds_outputs = True
         samples = self._sampler.read(chosen)
-        outputs = self._outputs(claims)
+        outputs = self._outputs.find(claims)
         if not self._is_trusted:
             self._examine(batch)
-        return Call(window_ms, outputs, samples=samples, release_ms=self._others_ms, **times)
+        moved = self._outputs.moved_share
+        return Call(window_ms, outputs, samples=samples, release_ms=self._others_ms, moved_share=moved, **times)
 
     def let_go(self) -> float:
         """Makes the runner drop its last outputs, if any, and stops it again; how long it kept the device busy [ms]."""
@@ -189,10 +188,7 @@ class GpuRunner(ModelProcess):
         return f"forward wrote to its input {index}: {changed} of {before.numel()} elements changed"
 
     def _free(self) -> None:
-        for mapped in self._mapped.values():
-            mapped.close()
-        self._mapped.clear()
-        self._views.clear()
+        self._outputs.close()
         self._slots.clear()
         self._inputs.close()
 
@@ -207,6 +203,11 @@ class GpuRunner(ModelProcess):
         finally:
             self._others_ms = self._sentinel.end()
         self._others_ms += self._wait_until_idle()
+
+    def _spoil_outputs(self) -> None:
+        """What the last call left where its outputs lay may not serve the next one."""
+        if not self._is_trusted:
+            self._outputs.spoil()
 
     def _reveal(self, batch: Sequence[Sequence[torch.Tensor]], flush: torch.Tensor | None, first_slot: int = 0) -> None:
         """Writes inputs into the slots from `first_slot` on, and overwrites the cache.
@@ -269,22 +270,10 @@ class GpuRunner(ModelProcess):
                 raise CandidateFailed(Verdict.CONTRACT, reason)
         return claims
 
-    def _place(self, claim: Output) -> int:
-        """The claim's address in our own mapping of the runner's memory."""
-        mapped = self._mapped.get(claim.handle)
-        if mapped is None:
-            try:
-                mapped = self._mapped[claim.handle] = MappedMemory(claim.handle, self._device)
-            except DeviceError as error:
-                raise CandidateFailed(Verdict.CONTRACT, f"an output's memory cannot be opened ({error})") from error
-        if claim.address + claim.nbytes > mapped.nbytes:
-            raise CandidateFailed(Verdict.CONTRACT, "an output reaches beyond the memory that holds it")
-        return mapped.address + claim.address
-
     def _take(self, chosen: Sequence[Stretch], first: int = 0) -> None:
         """Asks where the chosen outputs lie and samples them, as stretch number `first` and following."""
         claims = self._where([stretch.call for stretch in chosen[:: len(self._layouts)]])
-        self._sampler.take(chosen, [self._place(claim) if claim.nbytes else 0 for claim in claims], first)
+        self._sampler.take(chosen, [self._outputs.place(claim) for claim in claims], first)
 
     def _list(self, calls: int) -> list[Output]:
         """What the runner says about all outputs."""
@@ -295,38 +284,6 @@ class GpuRunner(ModelProcess):
             self._order(wire.LIST, count | first << 16)
             claims += self._claims(count)
         return claims
-
-    def _outputs(self, claims: Sequence[Output]) -> list[list[torch.Tensor]]:
-        """All outputs where they lie; mappings that none of them needs are let go."""
-        self._refuse_aliases(claims)
-        places = [self._place(claim) if claim.nbytes else 0 for claim in claims]
-        self._unmap({claim.handle for claim in claims})
-        width = len(self._layouts)
-        tensors = [self._view(place, index % width) for index, place in enumerate(places)]
-        return [tensors[index : index + width] for index in range(0, len(tensors), width)]
-
-    def _unmap(self, used: set[bytes]) -> None:
-        """Closes mappings of old: an open one holds memory that the runner may have given back."""
-        unused = [handle for handle in self._mapped if handle not in used]  # in the order of their opening
-        nbytes = sum(self._mapped[handle].nbytes for handle in unused)
-        for handle in unused:
-            if nbytes <= UNUSED_BYTES:
-                return
-            nbytes -= self._mapped[handle].nbytes
-            self._mapped.pop(handle).close()
-            self._views.clear()
-
-    def _view(self, place: int, output: int) -> torch.Tensor:
-        """The output at an address; runners put their outputs into the same places again and again."""
-        if (place, output) not in self._views:
-            self._views[place, output] = memory.tensor_at(place, self._layouts[output], self._device)
-        return self._views[place, output]
-
-    def _refuse_aliases(self, claims: Sequence[Output]) -> None:
-        spans = sorted((claim.handle, claim.address, claim.nbytes) for claim in claims if claim.nbytes)
-        for (handle, address, nbytes), (other, following, _) in itertools.pairwise(spans):
-            if handle == other and address + nbytes > following:
-                raise CandidateFailed(Verdict.CONTRACT, "outputs share memory with one another (alias)")
 
     def _held_bytes(self) -> int:
         """Device memory of the process, as the driver counts it; of all processes where it does not tell them apart."""

@@ -50,6 +50,7 @@ def driver() -> Any:
     cuda.cuMemGetAddressRange_v2.argtypes = [ctypes.POINTER(pointer), ctypes.POINTER(size), pointer]
     cuda.cuPointerGetAttribute.argtypes = [ctypes.c_void_p, ctypes.c_int, pointer]
     cuda.cuMemcpyDtoDAsync_v2.argtypes = [pointer, pointer, size, ctypes.c_void_p]
+    cuda.cuMemsetD8Async.argtypes = [pointer, ctypes.c_ubyte, size, ctypes.c_void_p]
     cuda.cuStreamSynchronize.argtypes = [ctypes.c_void_p]
     return cuda
 
@@ -106,6 +107,11 @@ def release_cache() -> None:
 def copy_async(target: int, address: int, nbytes: int) -> None:
     """Starts a copy within the device, on the default stream."""
     check(driver().cuMemcpyDtoDAsync_v2(target, address, nbytes, None), "taking a sample")
+
+
+def fill_async(address: int, value: int, nbytes: int) -> None:
+    """Starts to set every byte, on the default stream, by a kernel."""
+    check(driver().cuMemsetD8Async(address, value, nbytes, None), "overwriting device memory")
 
 
 def wait() -> None:

@@ -216,16 +216,32 @@ def test_work_that_goes_on_after_it_said_done_is_refused(bench):
     assert found.verdict in (Verdict.WRONG_RESULT, Verdict.CONTRACT), found.reason
 
 
-@pytest.mark.parametrize("name", ["zeroes_in_the_release", "zeroes_after_the_window"])
-def test_work_between_windows_is_charged(bench, name):
+def test_work_between_windows_is_charged(bench):
+    forward = "y = torch.relu(x)\n{}return y"
+    work = "SCRATCH or SCRATCH.append(torch.empty(1 << 26, device=x.device))\nweakref.finalize(y, SCRATCH[0].zero_)\n"
+    busy = module(forward.format(work), "import weakref\nSCRATCH = []")
+    problem = RELU.format(count=1 << 24)
+    honest, found = (judge(bench, problem, one, profile=False) for one in (module(forward.format("")), busy))
+    assert honest.verdict is Verdict.CORRECT and "put_off_ms" not in honest.features, honest.reason
+    assert found.verdict is Verdict.CORRECT and found.features["put_off_ms"] > 0, found.reason
+    assert found.kernel_ms > 1.5 * honest.kernel_ms  # twice the bytes of the work itself
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("diagonals", Verdict.CORRECT),
+        ("keeps_the_background", Verdict.WRONG_RESULT),
+        ("zeroes_by_copies", Verdict.WRONG_RESULT),
+        ("zeroes_after_the_window", Verdict.WRONG_RESULT),
+        ("zeroes_alternately", Verdict.CONTRACT),
+    ],
+)
+def test_outputs_made_ready_between_windows_are_of_no_use(bench, name, verdict):
     files = Path(__file__).parents[2] / "experiments" / "adversarial"
     problem = (files / "problems" / "gpu_diagonals.py").read_text()
-    found, honest = (
-        judge(bench, problem, (files / "cuda" / f"{one}.py").read_text(), profile=False) for one in (name, "diagonals")
-    )
-    assert honest.verdict is Verdict.CORRECT and "put_off_ms" not in honest.features, honest.reason
-    assert found.verdict is Verdict.CORRECT, found.reason
-    assert found.kernel_ms >= 0.95 * honest.kernel_ms and found.features["put_off_ms"] > 0
+    found = judge(bench, problem, (files / "cuda" / f"{name}.py").read_text(), profile=False)
+    assert found.verdict is verdict, found.reason
 
 
 def test_the_sentinel_counts_what_others_had_of_the_device():

@@ -213,6 +213,21 @@ def test_every_other_failure_has_its_own_verdict_and_reason(judge, case):
     assert not Path("/tmp/kb-bomb").exists()
 
 
+def test_outputs_are_overwritten_once_they_were_read_and_may_not_lie_in_new_memory_each_time(judge):
+    """Of all that it ever returned no more than one batch still stands as it was: otherwise it raises."""
+    source = variant(
+        """
+        self.kept = getattr(self, "kept", [])
+        if sum(not bool(torch.isnan(one).all()) for one in self.kept) > 16:
+            raise RuntimeError("earlier outputs are as they were")
+        self.kept.append(torch.tanh(torch.addcmul(self.bias, x, self.scale)))
+        return self.kept[-1]
+        """
+    )
+    found = judge(source)
+    assert found.verdict is Verdict.CONTRACT and "other memory" in found.reason, (found.verdict, found.reason)
+
+
 def test_nothing_survives_a_hostile_candidate(judge, workbench):
     before = _descendants()
     for name in ("hangs", "forks", "prints without end", "exits with 0"):
