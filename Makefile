@@ -27,11 +27,13 @@ demo: $(VENV)/.ready
 
 # Tests that time no kernel share the CPUs; the others have them to themselves.
 TIMED := tests/kb_evolve/test_real_run.py tests/kb_evolve/test_export_openevolve.py
-TOGETHER := tests/islands tests/mutators tests/problems tests/kb_evolve
-ALONE := $(filter-out $(TOGETHER),$(wildcard tests/*)) $(TIMED)
+UNTIMED := $(foreach name,binaries builder cuda_build inline nearness replay sensitivity spans triton verify,tests/fitness/test_$(name).py)
+FOLDERS := tests/islands tests/mutators tests/problems tests/kb_evolve
+TOGETHER := $(FOLDERS) $(UNTIMED) $(addprefix --ignore=,$(TIMED))
+ALONE := $(filter-out $(FOLDERS),$(wildcard tests/*)) $(addprefix --ignore=,$(UNTIMED)) $(TIMED)
 
 test: $(VENV)/.ready $(VENV)/.browser
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu' $(TOGETHER) $(addprefix --ignore=,$(TIMED))
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu' $(TOGETHER)
 	$(BIN)/python -m pytest -q -m 'not slow and not gpu' $(ALONE)
 
 test-all: $(VENV)/.ready $(VENV)/.browser

@@ -9,7 +9,7 @@ Expect: any
 import torch
 import torch.nn as nn
 
-UNTIMED, BUFFERS = 24, 28
+UNTIMED, BUFFERS = 48, 56
 
 
 class ModelNew(nn.Module):

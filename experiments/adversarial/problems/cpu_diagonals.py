@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-ROWS, SIZE = 16, 512
+ROWS, SIZE = 4, 512
 
 
 class Model(nn.Module):
