@@ -178,7 +178,13 @@ class Judge:
         if key not in self._sessions:
             while len(self._sessions) >= (1 if self._is_gpu else SESSIONS):
                 self._sessions.popitem(last=False)[1].close()
-            self._sessions[key] = self._open_session(job)
+            try:
+                self._sessions[key] = self._open_session(job)
+            except JudgeError:
+                if not self._sessions:
+                    raise
+                self._forget_sessions()  # perhaps it is their memory that is lacking
+                self._sessions[key] = self._open_session(job)
         self._sessions.move_to_end(key)
         return self._sessions[key]
 

@@ -120,7 +120,7 @@ class Rounds:
 
     def refuse_moving(self) -> None:
         """Raises CandidateFailed when rounds are dropped again and again since the outputs' memory is new."""
-        if (moved := self.disturbances[MOVED]) >= MOST_MOVED and moved > self.made:
+        if (moved := self.disturbances[MOVED]) >= MOST_MOVED and moved > 2 * self.made:
             reason = f"{MOVED} in {moved} of {moved + self.made} rounds: take it from torch's allocator and keep none"
             raise CandidateFailed(Verdict.CONTRACT, reason)
 

@@ -8,6 +8,7 @@ import torch
 from fitness import room as host_room
 from fitness.evaluation import Job, JudgeError
 from fitness.gpu import room
+from fitness.judge import Judge
 from fitness.wire import Layout
 
 GIB = 1 << 30
@@ -40,6 +41,30 @@ def test_what_does_not_fit_into_the_machines_memory_is_refused_before_it_is_draw
     monkeypatch.setattr(host_room, "memory_left_bytes", lambda: needed - (1 << 28))
     with pytest.raises(JudgeError, match=r"problem wide needs \d+\.\d GiB of memory or more on the CPU, of which \d"):
         host_room.check(job, *layouts)
+
+
+PROBLEM = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x): return x * {factor}
+def get_inputs(): return [torch.rand(64)]
+def get_init_inputs(): return []
+"""
+
+
+def test_problems_that_are_kept_ready_make_room_for_the_next(monkeypatch):
+    judge = Judge("cpu", "none", lambda _: None)
+    jobs = [Job(f"times {factor}", PROBLEM.format(factor=factor), "") for factor in (2, 3, 4)]
+    try:
+        judge._session(jobs[0])
+        left = host_room.memory_left_bytes
+        monkeypatch.setattr(host_room, "memory_left_bytes", lambda: 0 if judge._sessions else left())
+        assert judge._session(jobs[1]).facts and len(judge._sessions) == 1
+        monkeypatch.setattr(host_room, "memory_left_bytes", lambda: 0)
+        with pytest.raises(JudgeError, match="times 4 needs"):
+            judge._session(jobs[2])
+    finally:
+        judge.close()
 
 
 def test_only_problems_with_floating_inputs_have_draws_of_all_families():
